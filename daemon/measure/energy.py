@@ -212,16 +212,19 @@ def idle_readings(curve: Curve, phase: Span) -> Curve | None:
     return readings
 
 
-def idle_watts(readings: Curve, phase: Span) -> float:
+def idle_watts(readings: Curve, phase: Span, memory: float = 0.0) -> float:
     """Return the mean power of a settled idle phase.
 
     Its readings are joined by trapezoids, and the outermost are held to the edges, because
-    interpolation towards a reading of the work would not be idle power.
+    interpolation towards a reading of the work would not be idle power. If the power wanders with a
+    memory of so many seconds, they are held for that much longer: the phase shows less of what is
+    beyond its ends, and this is the best estimate of the level of such a process.
     """
     times, watts = readings.times_ns, readings.watts
     middle = integrate(times, watts, times[0], times[-1]) or 0.0
     edges = watts[0] * (times[0] - phase.begin_ns) + watts[-1] * (phase.end_ns - times[-1])
-    return (middle + edges / 1e9) / phase.seconds
+    held = memory * (watts[0] + watts[-1])
+    return (middle + edges / 1e9 + held) / (phase.seconds + 2 * memory)
 
 
 def idle_share(before: Span, after: Span, window: Span) -> float:

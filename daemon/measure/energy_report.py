@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from math import hypot, isnan
+from math import hypot, inf, isnan
 from typing import NamedTuple
 
 from ...collectors.board.boards import RailRule, averaging_seconds
@@ -26,7 +26,7 @@ from .energy import (
 from .quality import baseline_drift
 from .rhythm import Beat
 from .run_report import Energy, Environment, Interval, RailEnergy, Span
-from .uncertainty import FEWEST_POINTS, quantisation_watts, sampling_watts, wander_watts
+from .uncertainty import FEWEST_POINTS, quantisation_watts, sampling_watts, wander
 
 TICK_SECONDS = 0.1
 """Time between two updates of an energy counter; measured on busy server GPUs."""
@@ -43,11 +43,10 @@ class MeasuredEnergy(NamedTuple):
 
 
 class _Idle(NamedTuple):
-    """A settled idle phase, its readings and its mean power."""
+    """A settled idle phase and its readings."""
 
     span: Span
     readings: Curve
-    watts: float
 
 
 def timing(
@@ -98,17 +97,20 @@ def measure_energy(
     """
     window = phases["steady"]
     columns = RAIL_POWER.by_label(samples.columns)
+    curve = module_curve(samples, rule)
+    idle = [] if curve is None else _idle_phases(curve, phases, reading)
+    quiet = wander([one.readings for one in idle], reading.averaging) if idle else None
+    memory = quiet.memory if quiet else 0.0
     rails = {
         name: rail
         for name, column in columns.items()
-        if (rail := _rail(samples, name, column, phases, reading)) is not None
+        if (rail := _rail(samples, name, column, phases, reading, memory)) is not None
     }
     if not rails:
         return None
-    if rule is None or not all(name in rails for name in rule.total):
+    if rule is None or curve is None or not all(name in rails for name in rule.total):
         return MeasuredEnergy(Energy(rule=rule.name if rule else None, rails=rails))
     summed = {name: columns[name] for name in rule.total}
-    curve = total(samples.times_ns, summed.values())
     gross = window_energy(curve, window, reading)
     energy = Energy(
         rule=rule.name,
@@ -135,8 +137,7 @@ def measure_energy(
             "sampling": sampling * window.seconds,
             "quantisation": quantisation * window.seconds,
         }
-    idle = _idle_phases(curve, phases, reading)
-    baseline = _interpolated(idle, window)
+    baseline = _interpolated(idle, window, memory)
     update: dict[str, object] = {
         "gross_joules": gross.joules,
         "gross_interval": _interval(gross.joules, terms, gross.edges, floor=0.0),
@@ -148,16 +149,16 @@ def measure_energy(
     if baseline is not None:
         net = gross.joules - baseline * window.seconds
         update |= {"net_joules": net, "baseline_watts": baseline}
-        if len(idle) == len(IDLE_PHASES):
+        if quiet is not None and len(idle) == len(IDLE_PHASES):
             before, after = idle
             share = idle_share(before.span, after.span, window)
-            readings, shares = (before.readings, after.readings), (1 - share, share)
-            difference = after.watts - before.watts
-            same = wander_watts(readings, (1.0, 1.0), 1e9, reading.averaging)
+            first, last = (idle_watts(one.readings, one.span, memory) for one in idle)
+            difference = last - first
+            same = quiet.watts((1.0, 1.0), inf, memory)
             levels = [rounding(one.readings, is_idle=True) for one in idle]
             unsure = hypot(same, *levels)
             has_drifted = baseline_drift(difference, unsure, net / window.seconds)
-            if terms is not None and min(len(one.watts) for one in readings) >= FEWEST_POINTS:
+            if terms is not None and min(len(one.readings.watts) for one in idle) >= FEWEST_POINTS:
                 # Less one standard deviation, which is in ``idle_wander`` already. The nearer a
                 # difference is to certain, the less of it can be that noise.
                 doubt = min(1.0, 2 * max(0.0, 1 - abs(difference) / unsure)) if unsure else 0.0
@@ -169,7 +170,7 @@ def measure_energy(
                     "sampling": terms["sampling"],
                     "quantisation": hypot(terms["quantisation"], max(levels) * window.seconds),
                     "idle_wander": window.seconds
-                    * wander_watts(readings, shares, window.seconds, reading.averaging),
+                    * quiet.watts((1 - share, share), window.seconds, memory),
                 }
                 update["net_interval"] = _interval(net, terms, gross.edges, drift)
                 update["largest_uncertainty"] = _largest(terms, gross.edges, drift)
@@ -186,11 +187,11 @@ def _idle_phases(curve: Curve, phases: Mapping[PhaseName, Span], reading: Timing
             span = settled(phases[phase], reading)
             readings = idle_readings(curve, span)
             if readings is not None and span.seconds > 0:
-                found.append(_Idle(span, readings, idle_watts(readings, span)))
+                found.append(_Idle(span, readings))
     return found
 
 
-def _interpolated(idle: Sequence[_Idle], window: Span) -> float | None:
+def _interpolated(idle: Sequence[_Idle], window: Span, memory: float) -> float | None:
     """Return the idle power that belongs to a window.
 
     It is the line between the middles of both idle phases, at the middle of the window, which is
@@ -200,7 +201,8 @@ def _interpolated(idle: Sequence[_Idle], window: Span) -> float | None:
     if not idle:
         return None
     share = idle_share(idle[0].span, idle[-1].span, window)
-    return idle[0].watts + (idle[-1].watts - idle[0].watts) * share
+    first, last = (idle_watts(one.readings, one.span, memory) for one in (idle[0], idle[-1]))
+    return first + (last - first) * share
 
 
 def _interval(
@@ -244,12 +246,13 @@ def _rail(
     column: Sequence[float],
     phases: Mapping[PhaseName, Span],
     reading: Timing,
+    memory: float,
 ) -> RailEnergy | None:
     window, curve = phases["steady"], known(samples.times_ns, column)
     gross = window_energy(curve, window, reading)
     if gross is None or window.seconds <= 0:
         return None
-    baseline = _interpolated(_idle_phases(curve, phases, reading), window)
+    baseline = _interpolated(_idle_phases(curve, phases, reading), window, memory)
     counter = counter_energy(samples, name, window)
     return RailEnergy(
         gross_joules=gross.joules,

@@ -7,7 +7,7 @@ Its terms, each as half the width of its own 95 % interval:
 - ``quantisation``: the sensor rounds. If the power moves, the errors cancel; if it is quiet, all
   samples have the same error (``quantisation_watts``).
 - ``idle_wander``, of the net energy: idle power during the window is inferred from two phases
-  before and after it, and idle power wanders (``wander_watts``).
+  before and after it, and idle power wanders (``wander``).
 - ``window_edges``: readings arrive late, and some are means of the time before; the power between
   an edge and the nearest reading that certainly lies inside is unknown (``energy.edge_joules``).
 - ``baseline_drift``: idle power in the window is anywhere between the idle phases.
@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import mul
+from typing import NamedTuple
 
 from .energy import Curve
 from .rhythm import Beat, fitted, waves_apart
@@ -217,28 +218,44 @@ def _rounding(group: Sequence[float], step: float, *, is_idle: bool) -> float:
     )
 
 
-def wander_watts(
-    phases: Sequence[Curve], shares: Sequence[float], seconds: float, averaging: float = 0.0
-) -> float:
-    """Return half the 95 % interval of idle power in a window, inferred from idle phases.
+class Wander(NamedTuple):
+    """How idle power wanders, as its phases show it.
+
+    ``density`` is its variance at low frequencies in W²s, known with so many degrees of
+    ``freedom``; ``memory`` the seconds over which it forgets, at most a quarter of a phase, 0 for
+    noise; ``seconds`` the length of each phase, at least the time between two readings.
+    """
+
+    density: float
+    memory: float
+    freedom: float
+    seconds: tuple[float, ...]
+
+    def watts(self, shares: Sequence[float], window: float, held: float = 0.0) -> float:
+        """Return half the 95 % interval of idle power in a window of so many seconds.
+
+        It is inferred from the phases by their shares. The mean of t seconds varies by density/t,
+        and a phase is longer by the time for which its ends were held (``energy.idle_watts``).
+        """
+        inferred = sum(s * s / (t + 2 * held) for s, t in zip(shares, self.seconds, strict=True))
+        return math.sqrt(self.density * (1 / window + inferred)) * student_95(self.freedom)
+
+
+def wander(phases: Sequence[Curve], averaging: float = 0.0) -> Wander:
+    """Return how idle power wanders, from the settled readings of phases, two or more in each.
 
     Idle power wanders more slowly than the readings follow each other. Its variance at low
     frequencies, S in W²s, is the sum of the autocovariance of the idle phases up to the first lag
     at which it is no longer positive, each phase about its own mean. Those means hide a part of S,
     which is put back. A short phase may not show how long the memory is, so S is at least that of a
     process of first order with the covariance of neighbours, unless the sensor itself makes
-    neighbours alike. The mean of a phase of t seconds then varies by S/t, and so does that of the
-    window. Readings within the memory count as one, and few of them widen it by Student's factor.
-
-    Args:
-        phases: Settled readings of the idle phases, two or more each.
-        shares: Weight of each phase in the inferred idle power.
-        seconds: Length of the window.
-        averaging: Seconds over which a reading is a mean.
+    neighbours alike: its readings are means of ``averaging`` seconds. Readings within the memory
+    count as one, and few of them widen the interval by Student's factor.
     """
     lengths = [(one.times_ns[-1] - one.times_ns[0]) / 1e9 for one in phases]
     count = sum(len(one.watts) for one in phases)
     step = math.fsum(lengths) / (count - len(phases))
+    seconds = tuple(max(t, step) for t in lengths)
     means = [statistics.fmean(one.watts) for one in phases]
     moved = [[w - mean for w in one.watts] for one, mean in zip(phases, means, strict=True)]
     sums, lag = [], 0
@@ -248,16 +265,21 @@ def wander_watts(
             break
         lag += 1
     if lag == 0:
-        return 0.0
+        return Wander(0.0, 0.0, math.inf, seconds)
     within = 2 * lag - 1
     kept = 1 - min(within * len(phases) / count, MOST_HIDDEN)
-    density = (2 * math.fsum(sums[:lag]) - sums[0]) * step / kept
+    alike = 2 * math.fsum(sums[:lag]) / sums[0] - 1
+    density, memory = sums[0] * step * alike / kept, alike
     if lag > 1 and averaging < step:
         each = count / len(phases)
         alike = sums[1] / sums[0]
         alike = min(alike + (1 + 3 * alike) / each, MOST_ALIKE)
-        memory = (1 + alike) / (1 - alike)
-        density = max(density, sums[0] / max(1 - memory / each, 0.3) * step * memory)
-    inferred = sum(s * s / max(t, step) for s, t in zip(shares, lengths, strict=True))
-    freedom = max(count / (1.2 * within), 2.0)
-    return math.sqrt(density * (1 / seconds + inferred)) * student_95(freedom)
+        first = (1 + alike) / (1 - alike)
+        least = sums[0] / max(1 - first / each, 0.3) * step * first
+        density, memory = max((density, memory), (least, first))
+    return Wander(
+        density,
+        min((memory - 1) / 2 * step, min(seconds) / 4),
+        max(count / (1.2 * within), 2.0),
+        seconds,
+    )

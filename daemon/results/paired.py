@@ -27,7 +27,7 @@ from ..measure.energy_report import IDLE_PHASES, timing
 from ..measure.figures import student
 from ..measure.quality import late_seconds, timed
 from ..measure.run_report import Environment, Figure, RunReport, Span
-from ..measure.uncertainty import FEWEST_POINTS, NORMAL_95, wander_watts
+from ..measure.uncertainty import FEWEST_POINTS, NORMAL_95, wander
 
 # Weight of the noise within rounds, in degrees of freedom, against the spread between rounds.
 _WITHIN = 12
@@ -290,7 +290,7 @@ def difference_of_rounds(here: Sequence[RoundPower], there: Sequence[RoundPower]
         for group, rail in zip(groups, series, strict=True)
     ]
     halves = [
-        wander_watts(part, [1.0] * len(part), inf)
+        wander(part).watts([1.0] * len(part), inf)
         for part in (errors[: len(idle)], errors[len(idle) :])
     ]
     shares = (each[0] - each[1], hypot(*each))

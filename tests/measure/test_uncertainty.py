@@ -12,7 +12,15 @@ from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.collectors.simulator.board import JumpClock, SimulatorSource
 from tegrascope.collectors.simulator.physics import LoadBoard
 from tegrascope.daemon.measure.blocks import WindowSlice
-from tegrascope.daemon.measure.energy import Curve, Timing, window_energy
+from tegrascope.daemon.measure.energy import (
+    Curve,
+    Timing,
+    idle_readings,
+    idle_share,
+    idle_watts,
+    settled,
+    window_energy,
+)
 from tegrascope.daemon.measure.energy_report import measure_energy
 from tegrascope.daemon.measure.rhythm import Beat
 from tegrascope.daemon.measure.run_report import Span
@@ -22,13 +30,14 @@ from tegrascope.daemon.measure.uncertainty import (
     sampling_watts,
     student_95,
     thin,
-    wander_watts,
+    wander,
 )
 from tegrascope.parsers.records import flatten
 from tegrascope.parsers.tegrastats import parse_line
 
 SECOND = 1_000_000_000
 NX = find_rail_rule(["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"])
+AGX = find_rail_rule(["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"])
 SEEDS = 100
 ENOUGH = 93
 
@@ -301,7 +310,7 @@ def test_a_coarse_clock_may_have_moved_either_edge():
     assert quiet.edges == (0, 0)
 
 
-def wander(rng, seconds, memory, deviation, interval=0.11):
+def wandering(rng, seconds, memory, deviation, interval=0.11):
     """Return readings of power that wanders about 0 W and forgets exponentially."""
     kept = math.exp(-interval / memory)
     watts = [rng.gauss(0, deviation)]
@@ -323,13 +332,13 @@ def test_wander_of_idle_power_is_known_from_two_phases(memory):
     seed = random.SystemRandom().randrange(1 << 32)
     rng, inside = random.Random(seed), 0
     for _ in range(400):
-        times, watts = wander(rng, 75, memory, 0.15)
+        times, watts = wandering(rng, 75, memory, 0.15)
         first = next(i for i, t in enumerate(times) if t > ns(7.5))
         last = next(i for i, t in enumerate(times) if t > ns(67.5))
         phases = [Curve(times[:first], watts[:first]), Curve(times[last:], watts[last:])]
         inferred = sum(math.fsum(one.watts) / len(one.watts) for one in phases) / 2
         truth = math.fsum(watts[first:last]) / (last - first)
-        inside += abs(truth - inferred) <= wander_watts(phases, (0.5, 0.5), 60.0)
+        inside += abs(truth - inferred) <= wander(phases).watts((0.5, 0.5), 60.0)
     assert inside >= 360, f"{inside} of 400, seed {seed}"
 
 
@@ -346,13 +355,13 @@ def test_a_beat_lifts_the_limit_by_smoothness():
 def two_phases(seconds, memory):
     """Return two idle phases of equal length whose power wanders."""
     rng = random.Random(11)
-    return [Curve(*wander(rng, seconds, memory, 0.15)) for _ in range(2)]
+    return [Curve(*wandering(rng, seconds, memory, 0.15)) for _ in range(2)]
 
 
 def test_short_idle_phases_may_hide_memory():
     """Neighbours that are alike widen the interval, unless the sensor itself makes them so."""
     phases = two_phases(3, 1.3)
-    unknown, of_sensor = (wander_watts(phases, (0.5, 0.5), 60.0, one) for one in (0.0, 1.0))
+    unknown, of_sensor = (wander(phases, one).watts((0.5, 0.5), 60.0) for one in (0.0, 1.0))
     assert unknown > 1.3 * of_sensor
 
 
@@ -360,9 +369,76 @@ def test_the_window_wanders_as_its_idle_phases_do():
     """A window as long as each of two phases has twice the variance of the mean of both."""
     phases = two_phases(10, 0.7)
     length = phases[0].times_ns[-1] / SECOND
-    endless, equal = (wander_watts(phases, (0.5, 0.5), one) for one in (1e12, length))
+    endless, equal = (wander(phases).watts((0.5, 0.5), one) for one in (math.inf, length))
     assert equal == pytest.approx(math.sqrt(3) * endless)
-    assert wander_watts(phases, (1.0, 1.0), 1e12) == pytest.approx(2 * endless)
+    assert wander(phases).watts((1.0, 1.0), math.inf) == pytest.approx(2 * endless)
+
+
+def test_a_level_is_known_best_if_its_ends_are_held():
+    """Ends stand for what lies beyond them: the mean is nearer to the truth, and its interval so.
+
+    Noise has no memory, and a long one is at most a quarter of a phase.
+    """
+    rng, squares, narrower = random.Random(5), [0.0, 0.0], []
+    phase = span(0, 7.5)
+    for _ in range(400):
+        one, other = (Curve(*wandering(rng, 7.4, 1.3, 0.15)) for _ in range(2))
+        found = wander([one, other])
+        assert 0 < found.memory <= 7.5 / 4
+        for i, held in enumerate((0.0, found.memory)):
+            squares[i] += idle_watts(one, phase, held) ** 2 / 400
+        halves = [found.watts((1.0, 1.0), math.inf, held) for held in (0.0, found.memory)]
+        narrower.append(halves[1] / halves[0])
+    assert squares[1] < 0.97 * squares[0]
+    assert statistics.median(narrower) == pytest.approx(0.85, abs=0.06)
+    times = [ns(0.1 * i) for i in range(75)]
+    noise = [Curve(times, [rng.gauss(6, 0.1) for _ in times]) for _ in range(2)]
+    assert wander(noise).memory < 0.1
+
+
+def test_a_held_phase_counts_as_longer():
+    """With a memory of one second a phase of 8 s tells as much of the level as one of 10 s."""
+    (short,), (long,) = ([Curve([0, ns(t)], [1.0, 2.0])] for t in (8, 10))
+    both = [wander([one])._replace(density=1.0, freedom=math.inf) for one in (short, long)]
+    assert both[0].watts([1.0], math.inf, 1.0) == both[1].watts([1.0], math.inf)
+    assert idle_watts(Curve([0, ns(4), ns(8)], [2.0, 0.0, 2.0]), span(0, 8), 1.0) == 1.2
+
+
+def test_one_memory_serves_all_rails():
+    """The idle power of the rails adds up to that of the module, and its interval is the module's.
+
+    Each rail wanders with a memory of its own, and is held as long as the module.
+    """
+    rng, memories = random.Random(7), {"VDD_GPU_SOC": 1.3, "VDD_CPU_CV": 0.6, "VIN_SYS_5V0": 0.2}
+    courses = {name: wandering(rng, 56, memory, 0.1, 0.1) for name, memory in memories.items()}
+    times = courses["VDD_GPU_SOC"][0]
+    work = [5.0 if ns(8) < t < ns(48) else 0.0 for t in times]
+    rails = {
+        name: [5 + w + extra for w, extra in zip(course, work, strict=True)]
+        for name, (_, course) in courses.items()
+    }
+    stamps = array("q", times)
+    columns = {f"rails.{name}.instant_watts": array("d", w) for name, w in rails.items()}
+    phases = {
+        "baseline_before": span(0, 8),
+        "steady": span(8, 48),
+        "baseline_after": span(48, 56),
+    }
+    rule = AGX.model_copy(update={"step": {"default": 1e-6}})
+    energy = measure_energy(WindowSlice(stamps, stamps, columns), phases, rule).energy
+    module = Curve(times, [sum(at) for at in zip(*rails.values(), strict=True)])
+    idle = [settled(phases[name]) for name in ("baseline_before", "baseline_after")]
+    readings = [idle_readings(module, one) for one in idle]
+    quiet = wander(readings)
+    levels = [idle_watts(*one, quiet.memory) for one in zip(readings, idle, strict=True)]
+    share = idle_share(*idle, phases["steady"])
+    assert quiet.memory > 0.3
+    assert energy.baseline_watts == pytest.approx(levels[0] + share * (levels[1] - levels[0]))
+    baselines = [rail.baseline_watts for rail in energy.rails.values()]
+    assert sum(baselines) == pytest.approx(energy.baseline_watts)
+    half = (energy.net_interval.high - energy.net_interval.low) / 2 / 40
+    least = quiet.watts((1 - share, share), 40.0, quiet.memory)
+    assert least < half < 1.02 * least
 
 
 SHARE = (35 - 10.275) / (52.275 - 10.275)
