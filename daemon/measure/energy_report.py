@@ -174,7 +174,9 @@ def measure_energy(
                 }
                 update["net_interval"] = _interval(net, terms, gross.edges, drift)
                 update["largest_uncertainty"] = _largest(terms, gross.edges, drift)
-        if inferences and not has_drifted:
+        # Without an interval the gross figure may stand: its rule is the number of samples. Net
+        # energy may be wrong by any drift or wander of the idle power.
+        if inferences and not has_drifted and (terms is None or "net_interval" in update):
             update["net_joules_per_inference"] = net / inferences
     return MeasuredEnergy(energy.model_copy(update=update), has_drifted)
 

@@ -316,7 +316,8 @@ class Energy(Record):
         rule: Name of the rail rule; ``None`` if the rails match no known board.
         total_rails: Rails that make the total; empty if there is none.
         net_joules: ``gross_joules`` minus the loaded-idle baseline.
-        gross_joules_per_inference: Withheld (``None``) if the window is insufficient; so is net.
+        gross_joules_per_inference: Withheld (``None``) if the window is insufficient; so is net,
+            and also without a ``net_interval``.
         largest_uncertainty: ``sampling``, ``quantisation``, ``idle_wander``, ``window_edges`` or
             ``baseline_drift``.
         offset_joules: Largest error of ``gross_joules`` by the zero error of the sensors, either

@@ -142,7 +142,7 @@ def test_totals_wait_for_every_rail_of_the_rule():
 
 
 def test_energy_without_idle_phases_is_gross_alone():
-    """Without a baseline there is no net; with one of two there is, and no interval of it."""
+    """Without a baseline there is no net; with one of two there is one without an interval."""
     bare = [e for e in WHOLE if not (isinstance(e, Phase) and "baseline" in e.phase)]
     energy = correlate(trace(*bare), telemetry(), rule=RULE).energy
     assert energy.net_joules is energy.baseline_watts is energy.net_interval is None
@@ -150,7 +150,23 @@ def test_energy_without_idle_phases_is_gross_alone():
     one = [e for e in WHOLE if not (isinstance(e, Phase) and e.phase == "baseline_after")]
     energy = correlate(trace(*one), telemetry(), rule=RULE).energy
     assert energy.net_joules == pytest.approx(17 * 30, rel=0.02)
-    assert energy.net_interval is None
+    assert energy.net_interval is energy.net_joules_per_inference is None
+    assert energy.gross_joules_per_inference is not None
+
+
+def test_idle_phases_of_few_readings_give_no_net_headline():
+    """A few readings do not show how idle power wanders, and a dozen do."""
+    for readings in (4, 12):
+        begin = 100 - 0.1 * readings
+        events = [e for e in WHOLE if not (isinstance(e, Phase) and e.phase == "baseline_before")]
+        events[:0] = [
+            phase("baseline_before", "begin", begin),
+            phase("baseline_before", "end", 100),
+        ]
+        energy = correlate(trace(*events), telemetry(), rule=RULE).energy
+        assert energy.net_joules is not None
+        assert (energy.net_joules_per_inference is None) == (energy.net_interval is None)
+        assert (energy.net_interval is None) == (readings == 4)
 
 
 def test_a_short_run_has_totals_but_no_headline():
