@@ -43,9 +43,10 @@ golden: dev
 dashboards: dev
 	$(BIN)/python -m tools.dashboards
 
-# The table of docs/metrics.md, out of the rows of all metrics.
+# The table of docs/metrics.md, out of the rows of all metrics, and docs/published.md, out of its data.
 docs: dev
 	$(BIN)/python -m tools.metrics_page
+	$(BIN)/python -m tools.published_page
 
 # A simulated fleet for a Prometheus, docs/fleet.md: `make fleet FLEET='--size 200'`.
 fleet: dev

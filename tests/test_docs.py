@@ -19,7 +19,7 @@ from tegrascope.daemon.doctor.software import TEGRASTATS
 from tegrascope.daemon.settings.config import Config, Workload
 from tegrascope.daemon.settings.file import read_settings
 from tests.daemons import start
-from tools import metrics_page
+from tools import metrics_page, published_page
 
 __all__ = ["start"]
 
@@ -175,6 +175,11 @@ def test_every_setting_is_documented():
 def test_metrics_page_is_what_make_docs_writes():
     text = metrics_page.PAGE.read_text(encoding="utf-8")
     assert text == metrics_page.render(text), "run: make docs"
+
+
+def test_page_of_published_results_is_what_make_docs_writes():
+    text = published_page.PAGE.read_text(encoding="utf-8")
+    assert text == published_page.render(), "run: make docs"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
