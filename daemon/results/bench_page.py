@@ -37,6 +37,7 @@ from .document import (
     with_half,
 )
 from .layers import layer_blocks
+from .published import Beside, beside, sentence
 from .records import (
     AcceleratorResult,
     BenchResult,
@@ -67,8 +68,9 @@ def print_result(result: BenchResult, stream: TextIO | None = None) -> None:
         if model.sweep is not None:
             blocks += sweep_blocks(model.sweep, result.settings)
             continue
-        blocks += [_table(model), *_remarks(model)]
-        blocks += [_winners(model), _grouped(model.checks)]
+        found = beside(model, result)
+        blocks += [_table(model, found), *_remarks(model)]
+        blocks += [_winners(model), _published(found), _grouped(model.checks)]
         blocks += layer_blocks(model.accelerators, is_page=False)
     if result.contention is not None:
         table, lines, about = _contention(result.contention)
@@ -100,7 +102,9 @@ def report_page(result: BenchResult, samples: Samples) -> str:
         winners = _winners(model)
         heading = "Which one?" if winners.items else "Figures"
         blocks.append(Heading(model.model if len(result.models) > 1 else heading))
-        blocks += [*_if(winners.items, winners), _table(model), *_remarks(model)]
+        found = beside(model, result)
+        blocks += [*_if(winners.items, winners), _table(model, found), *_remarks(model)]
+        blocks += _if(found, Heading("Beside published results", 3), _published(found))
         blocks += _if(model.checks, Heading("Caveats", 3), _grouped(model.checks))
         blocks += layer_blocks(model.accelerators, is_page=True)
         blocks += _drawing(model, samples)
@@ -132,6 +136,10 @@ def _winners(model: ModelResult) -> Items:
     """Return the goals for which there were two accelerators to compare."""
     split = (goal.sentence.partition(": ") for goal in model.goals if goal.difference is not None)
     return Items([(title, words) for title, _, words in split])
+
+
+def _published(found: Sequence[Beside]) -> Items:
+    return Items([(one.device, sentence(one)) for one in found])
 
 
 def _grouped(caveats: Sequence[Caveat]) -> Items:
@@ -217,8 +225,15 @@ def rows_of(results: Sequence[AcceleratorResult]) -> dict[str, tuple[str, ...]]:
     return known
 
 
-def _table(model: ModelResult) -> Table:
-    rows = rows_of(model.accelerators)
+def _table(model: ModelResult, found: Sequence[Beside]) -> Table:
+    rows: dict[str, tuple[str, ...]] = {}
+    for label, cells in rows_of(model.accelerators).items():
+        rows[label] = cells
+        known = {one.device: one for one in found if one.label == label}
+        if known:
+            nearest = (known.get(one.device) for one in model.accelerators)
+            cells = tuple(one.show(one.published_value) if one else ABSENT for one in nearest)
+            rows[f"  published {label.split()[-1]}"] = cells
     # Speed and energy of an accelerator that failed or has wrong outputs.
     doubtful = {
         (number, column)

@@ -1,16 +1,26 @@
 """Published results are what their sources print, and stand beside an own figure."""
 
+import io
 import re
+from array import array
 
 import pytest
 
+from tegrascope.daemon.measure.run_report import Environment
+from tegrascope.daemon.results.bench_page import print_result, report_page
 from tegrascope.daemon.results.published import (
     Conditions,
+    beside,
     differences,
     family_of,
     nearest,
     published,
 )
+from tegrascope.daemon.results.records import BenchResult
+from tegrascope.daemon.results.summary import Measured, Round, summarise
+
+from .bench_fakes import SECOND, report, settings
+from .test_bench_report import samples
 
 ORIN = "NVIDIA Jetson AGX Orin Developer Kit"
 OWN = Conditions(
@@ -26,6 +36,31 @@ OWN = Conditions(
     streams=1,
     jetpack="6.2",
 )
+
+
+def bench(model="builtin:resnet50", ms=3.0, device="gpu", board=ORIN, **changes):
+    rounds = [report(device, ms, at) for at in (0, 36)]
+    entry = Measured(
+        rounds[0],
+        "ok",
+        None,
+        rounds=[Round(one, array("q", [round(ms * 1e6)] * 9)) for one in rounds],
+    )
+    asked = settings(model, **changes)
+    return BenchResult(
+        tegrascope="0",
+        started_wall_ns=0,
+        ended_wall_ns=48 * SECOND,
+        settings=asked,
+        environment=Environment(board=board, power_mode="MODE_30W", jetpack="6.0"),
+        models=(summarise(model, [entry], rounds),),
+    )
+
+
+def printed(result):
+    stream = io.StringIO()
+    print_result(result, stream)
+    return stream.getvalue()
 
 
 def test_each_number_stands_in_its_quote():
@@ -150,3 +185,63 @@ def test_nearest_has_the_precision_then_the_batch_then_board_and_mode():
 def test_nothing_is_shown_of_another_model_or_device():
     assert nearest("detector.onnx", "gpu", OWN) is None
     assert nearest("resnet50.onnx", "cpu", OWN) is None
+
+
+def test_table_has_the_published_figure_and_the_line_its_first_suspected_cause():
+    text = printed(bench(ms=4.2, precision="fp16"))
+    assert re.search(r"latency p50 +4\.20 ms.*\n +published p50 +3\.00 ms", text)
+    said = " ".join(text.split())
+    assert "gpu: published 3.00 ms (resnet50-v2-7, AGX Orin, fp16, batch 1)" in said
+    assert f"yours 4.20 ms ({ORIN}, MODE_30W, fp16, batch 1): 40.0 % more" in said
+    assert "first suspected cause: copies in the time (published no, yours yes)" in said
+    assert "source: github.com/FengD/dla_test_code/blob/" in said
+
+
+def test_a_large_difference_without_a_known_cause_says_so():
+    text = " ".join(printed(bench(ms=4.2, precision="fp16", transfers=False)).split())
+    assert "40.0 % more; first suspected cause: no known difference; source" in text
+
+
+def test_a_small_difference_has_no_cause_but_tells_what_differs():
+    for ms, words in ((3.3, "10.0 % more; also different"), (1.5, "less; first suspected cause")):
+        text = printed(bench(ms=ms, precision="fp16", batch=4, transfers=False))
+        assert f"{words}: batch (published 1, yours 4)" in " ".join(text.split())
+
+
+def test_published_percentile_stands_below_the_own_one():
+    (found,) = beside((result := bench(ms=1.0, precision="int8")).models[0], result)
+    assert (found.label, found.own_value) == ("latency p90", pytest.approx(1e-3))
+    assert differences(found.row, found.own)[0].name == "mode"
+    assert re.search(r"latency p90 +1\.00 ms +\n +published p90 +633 µs", printed(result))
+
+
+def test_published_rate_stands_below_the_own_rate():
+    result = bench(ms=2.0, device="dla0", precision="int8", batch=2)
+    assert re.search(r"throughput +500/s.*\n +published throughput +1008/s", printed(result))
+
+
+def test_page_has_the_same_and_no_address_that_a_browser_loads():
+    result = bench(ms=4.2, precision="fp16")
+    text = report_page(result, samples)
+    assert "Beside published results" in text and "published p50" in text
+    assert not re.search(r"https?:", text)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"board": "NVIDIA H100 80GB HBM3"},
+        {"board": None},
+        {"model": "detector.onnx"},
+        {"device": "cpu"},
+    ],
+)
+def test_bench_without_a_match_shows_none(changes):
+    result = bench(**changes)
+    assert beside(result.models[0], result) == []
+    assert "published" not in printed(result)
+
+
+def test_simulated_figures_are_not_compared():
+    result = bench().model_copy(update={"is_simulated": True})
+    assert beside(result.models[0], result) == []
