@@ -192,7 +192,7 @@ def board_words(board: str | None) -> frozenset[str]:
     """
     words = set(_BOARD.findall((board or "").lower().replace(" gb", "gb")))
     if "nano" in words and not words & _CHIPS:
-        words.add("first")  # the Jetson Nano, which is no Orin Nano
+        words.add("first")  # the Jetson Nano is not an Orin Nano
     return frozenset(words if words & {*_CHIPS, "first"} else ())
 
 

@@ -162,6 +162,19 @@ def test_boards_differ_only_where_both_say_so(one, other, differs):
     assert bool(differences(*pair)) == bool(differences(*reversed(pair))) == differs
 
 
+def test_a_user_with_half_of_the_published_rate_had_half_of_the_cores():
+    """The thread is real: https://github.com/NVIDIA/Deep-Learning-Accelerator-SW/issues/29."""
+    theirs = [row for row in published() if "dense" in row.title and row.mode == "MAXN"]
+    users = [row for row in published() if "issue 29" in row.title]
+    assert len(users) == 5
+    for user in users:
+        (row,) = (one for one in theirs if one.family == user.family)
+        assert user.throughput_per_second / row.throughput_per_second == pytest.approx(
+            0.5, abs=0.02
+        )
+        assert [one.name for one in differences(row, user)] == ["dla_cores"]
+
+
 def test_power_modes_are_the_same_in_either_spelling():
     for one, other in (("MAX-N", "MAXN"), ("15W 6CORE", "MODE_15W_6CORE"), ("50W", "MODE_50W")):
         assert not differences(Conditions(mode=one), Conditions(mode=other))
