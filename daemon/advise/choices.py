@@ -1,15 +1,11 @@
 """Results of benchmarks become options of each model, and the measured effects between them."""
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
-
-from pydantic import ValidationError
 
 from ...parsers.errors import UserError
 from ...parsers.inference.placement import Precision
@@ -17,8 +13,8 @@ from ..measure.figures import difference, present
 from ..measure.quality import WITHHOLDING
 from ..measure.run_report import Device
 from ..results.bench_page import name_of, placed_name
+from ..results.reading import read_result
 from ..results.records import (
-    SCHEMA_VERSION,
     AcceleratorResult,
     BenchFlag,
     BenchResult,
@@ -31,8 +27,6 @@ from ..results.records import (
 from .problem import Cell, Demand, Effect, Objective, Option
 
 CHOSEN_AMONG: tuple[Device, ...] = ("gpu", "dla0", "dla1")
-_FILE = "result.json"
-_NAME_ONE = f"name a {_FILE} of tegrascope bench"
 # Rule 18: figures are comparable only where these are the same.
 _MUST_AGREE = ("simulated", "board", "module", "power_mode", "gpu_uuid")
 # Different values may have changed the figures, or not.
@@ -65,7 +59,8 @@ def read_sources(given: Sequence[Path]) -> tuple[BenchSource, ...]:
     Raises:
         UserError: A file cannot be read, or is of another machine than the first.
     """
-    sources = sorted(map(_read, given), key=lambda one: one.result.ended_wall_ns)
+    found = (BenchSource(str(path), read_result(path)) for path in given)
+    sources = sorted(found, key=lambda one: one.result.ended_wall_ns)
     for (one, mine), (other, yours) in combinations(sources, 2):
         here, there = mine.environment, yours.environment
         for name in _MUST_AGREE:
@@ -99,53 +94,6 @@ def disagreements(sources: Sequence[BenchSource]) -> list[str]:
 def names_in(sources: Sequence[BenchSource]) -> list[str]:
     """Return the names of all models of which there are results."""
     return list(dict.fromkeys(name_of(m.model) for one in sources for m in one.result.models))
-
-
-def _read(given: Path) -> BenchSource:
-    path = given / _FILE if given.is_dir() else given
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}", f"{_NAME_ONE}, or its directory") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not text", _NAME_ONE) from None
-    try:
-        found = json.loads(text, parse_float=_finite, parse_constant=_finite)
-        result = BenchResult.model_validate_json(text)
-    except OverflowError as error:
-        raise UserError(
-            f"{path} contains {error}, which is not a valid measurement", "run the benchmark again"
-        ) from None
-    except ValidationError as error:
-        raise _unreadable(path, found, error) from None
-    except ValueError:
-        raise UserError(f"{path} is not JSON", _NAME_ONE) from None
-    return BenchSource(str(given), result)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not isfinite(value):
-        raise OverflowError(text)
-    return value
-
-
-def _unreadable(path: Path, found: object, error: ValidationError) -> UserError:
-    if not isinstance(found, dict) or "schema_version" not in found or "models" not in found:
-        return UserError(f"{path} is not a result of a benchmark", _NAME_ONE)
-    if found["schema_version"] != SCHEMA_VERSION:
-        return UserError(
-            f"{path} has schema_version {found['schema_version']}, this version reads"
-            f" {SCHEMA_VERSION}",
-            "run the benchmark again, or use the tegrascope that wrote it",
-        )
-    first = error.errors()[0]
-    where = ".".join(map(str, first["loc"]))
-    return UserError(
-        f"{path}: {where}: {first['msg']}",
-        f"it was written by tegrascope {found.get('tegrascope', 'of an unknown version')}:"
-        " use that one or a newer one, or run the benchmark again",
-    )
 
 
 # --- options --------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """No command imports a module from the current directory, and none of its children does."""
 
+import json
 import os
 import re
 import sqlite3
@@ -109,6 +110,7 @@ def place(tmp_path_factory):
 ARGUMENTS = {
     "advise": ("advise", "out", "--rates", "mobilenet=1"),
     "check-config": ("check-config", "tegrascope.yaml"),
+    "compare": ("compare", "run.json", "run.json"),
     "completion": ("completion", "bash"),
     "correlate": ("correlate", "--telemetry", "log.txt", "--runs", "runs.csv"),
     "doctor": ("doctor",),
@@ -125,6 +127,7 @@ ARGUMENTS = {
 # What each prints when it has done its work, as far as it can on this machine.
 WORDS = {
     "advise": "mobilenet",
+    "compare": "mobilenet on",
     "completion": "complete",
     "correlate": "first",
     "doctor": "ONNX Runtime",
@@ -146,6 +149,9 @@ def test_no_command_imports_from_the_current_directory(place, command):
     (place.traps / "runs.csv").write_text("name,start,end,inferences\nfirst,1,2,10\n")
     if command == "advise":
         place.run("bench", "model.onnx", "--simulate", "--on", "gpu,dla0", *TINY, "-o", "out")
+    if command == "compare":
+        [run] = History(place.state / "tegrascope.db").runs(workload="w")
+        (place.traps / "run.json").write_text(json.dumps(run))
     output = place.run(*ARGUMENTS[command], given=LINES)
     assert re.search(WORDS.get(command, ""), output), output
 

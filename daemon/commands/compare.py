@@ -1,0 +1,82 @@
+"""``tegrascope compare``."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from ...parsers.errors import UserError
+from ...parsers.values import printable
+from ..compare.report import compare, print_comparison
+from ..compare.sides import Side, sides_of
+from ..measure.run_report import RunReport
+from ..results.reading import read_result_or_run, validated
+from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, standard_output
+from . import DATABASE, Options, open_history, reader
+
+EXAMPLE = (
+    "tegrascope compare yesterday/ today/\n"
+    "  tegrascope compare release/result.json result.json --fail-if-worse 5%\n"
+    "  tegrascope compare 0193a1 0193b7"
+)
+
+
+def add(option: Options) -> None:
+    """Add the options."""
+    words = "result.json of bench, its directory, or a run: its id or its record as a file"
+    option("a RESULT", words)
+    option("b RESULT", "the same; differences are those of B from A")
+    option("--across", "compare different accelerators and boards too")
+    option(
+        "--fail-if-worse PERCENT",
+        "return 3 if latency, throughput or energy is worse by more, with its whole interval",
+        type=reader(
+            lambda text: float(text.removesuffix("%")),
+            lambda value: 0 <= value <= 100,
+            "a percentage from 0 to 100",
+        ),
+    )
+    option("--json", "for programs; see docs/compare.md")
+    option.state_dir("where runs are kept, or the database itself", DATABASE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the differences and their causes; return 1 if nothing could be compared."""
+    here, there = (_sides(arguments, label) for label in ("a", "b"))
+    percentage: float | None = arguments.fail_if_worse
+    limit = None if percentage is None else percentage / 100
+    found = compare(here, there, across=arguments.across, limit=limit)
+    if arguments.json:
+        print(found.model_dump_json(exclude_none=True), file=standard_output())
+        for words in (*(one.reason for one in found.refused), *found.failures):
+            print(printable(words), file=sys.stderr)
+    else:
+        print_comparison(found)
+    if found.failures:
+        return CHECK_SAYS_NO
+    if found.pairs and limit is not None and found.gated is None:
+        raise UserError(
+            "no figure has an interval in both, so nothing can be said to be worse",
+            "run bench with two rounds or more, and compare its results",
+        )
+    return GOOD if found.pairs else FAILED
+
+
+def _sides(arguments: argparse.Namespace, name: str) -> list[Side]:
+    given: str = getattr(arguments, name)
+    path = Path(given)
+    if path.exists() or path.suffix or len(path.parts) > 1:
+        found = read_result_or_run(path)
+    else:
+        with open_history(arguments) as history:
+            document = history.run(given)
+        if document is None:
+            raise UserError(
+                f"{given} is neither a file nor the id of one run",
+                "name a result.json of tegrascope bench, or see tegrascope runs list",
+            )
+        found = validated(RunReport, json.dumps(document), f"run {given}")
+    sides = sides_of(name.upper(), given, found)
+    if not sides:
+        raise UserError(f"{given} has no measurement", "run the benchmark again")
+    return sides

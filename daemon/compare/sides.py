@@ -1,0 +1,345 @@
+"""One measurement as figures and the conditions under which they were measured."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+
+from ...parsers.inference.events import Process
+from ...parsers.inference.placement import Built, Circumstances, Precision
+from ...parsers.records import Ratio, Record
+from ..measure.energy_report import IDLE_PHASES
+from ..measure.run_report import Device, Environment, Figure, RunReport
+from ..results.bench_page import name_of
+from ..results.records import (
+    AcceleratorResult,
+    BenchFlag,
+    BenchResult,
+    BenchSettings,
+    LayerRow,
+    ModelResult,
+    Status,
+    variant_of,
+)
+from ..results.summary import Measured, Round, summarise_accelerator
+
+# Flags with which a figure describes something else.
+_NOT_COMPARED: Mapping[BenchFlag, str] = {
+    "wrong_outputs": "its outputs are wrong, so its speed means nothing",
+    "dla_not_used": "nothing shows that the DLA worked",
+}
+# TensorRT's own level: "Builder Optimization Level", TensorRT documentation of 8.6 to 10.
+DEFAULT_LEVEL = 3
+_DISTURBED: tuple[BenchFlag, ...] = ("overlapped", "foreign_dla_activity")
+
+
+class Clock(Record):
+    """A clock during the work: its mean, and the highest once it had settled if that is known."""
+
+    mean_hertz: NonNegativeFloat
+    highest_hertz: NonNegativeFloat | None = None
+
+
+class Conditions(Record):
+    """The circumstances of a measurement; ``None`` and a missing key are unknown.
+
+    Attributes:
+        layer_types: Data type to the number of layers of the built engine.
+        fallback_layers: Layers that compute on the GPU in an engine for a DLA.
+        optimization_level: ``None`` for a run: its record does not have it.
+        sample_shapes: Shape of each input without its first dimension.
+        parts_seconds: Medians of an inference: ``copies``, ``compute``, and ``host``, which is the
+            rest of its latency.
+        throttled_ratio: Share of the rounds that throttled.
+        background: Load before the benchmark.
+        others_cores: CPU cores that other processes used meanwhile, on average.
+        disturbed: Flags of work beside it: ``overlapped``, ``foreign_dla_activity``.
+    """
+
+    environment: Environment = Environment()
+    versions: dict[str, str] = {}
+    backend: str | None = None
+    precision: Precision | None = None
+    layer_types: dict[str, NonNegativeInt] = {}
+    wide_layers: NonNegativeInt | None = None
+    reformat_layers: NonNegativeInt | None = None
+    fallback_layers: NonNegativeInt | None = None
+    batch: PositiveInt = 1
+    streams: PositiveInt = 1
+    has_cuda_graph: bool | None = None
+    has_transfers: bool | None = None
+    optimization_level: NonNegativeInt | None = None
+    process: Process = Process()
+    sample_shapes: dict[str, tuple[int, ...]] = {}
+    parts_seconds: dict[str, NonNegativeFloat] = {}
+    clocks: dict[str, Clock] = {}
+    throttled_ratio: Ratio = 0.0
+    hottest_celsius: float | None = None
+    background: dict[str, Ratio] = {}
+    others_cores: NonNegativeFloat | None = None
+    disturbed: tuple[str, ...] = ()
+    circumstances: Circumstances | None = None
+
+
+@dataclass(frozen=True)
+class Side:
+    """Figures of a model on an accelerator, with their conditions.
+
+    Results of bench, runs of the store and published numbers are all of this form.
+
+    Attributes:
+        label: ``A`` or ``B``.
+        source: The file or the id, as given.
+        figures: By name, as in ``FIGURES``. Energies are per input.
+        variant: Settings that differ from the usual ones, in words.
+        problem: The reason why its figures cannot be compared.
+        layers: The times of its layers, from a pass of their own.
+    """
+
+    label: str
+    source: str
+    model: str
+    device: Device
+    figures: Mapping[str, Figure]
+    conditions: Conditions = field(default_factory=Conditions)
+    model_sha256: str | None = None
+    variant: str = ""
+    problem: str | None = None
+    layers: Sequence[LayerRow] = ()
+
+    @property
+    def name(self) -> str:
+        """The model's short name."""
+        return name_of(self.model)
+
+
+def sides_of(label: str, source: str, found: BenchResult | RunReport) -> list[Side]:
+    """Return every model on every accelerator of a result; a run is one."""
+    if isinstance(found, BenchResult):
+        return [
+            _side(label, source, found, model, settings, one)
+            for model in found.models
+            for settings, one in _variants(found, model)
+        ]
+    # A run is a bench of one round.
+    status: Status = "ok" if found.outcome == "ok" else "failed"
+    one = summarise_accelerator(Measured(found, status, found.reason, rounds=[Round(found)]))
+    median = Figure(value=found.latency.p50_seconds) if found.latency else None
+    known = {"latency": found.latency, "latency_seconds": median, "stages": found.stages}
+    name = found.model or found.workload
+    settings = BenchSettings(
+        models=(name,),
+        batch=found.batch,
+        process=found.process,
+        duration_seconds=0.0,
+        baseline_seconds=0.0,
+        warm_up_seconds=0.0,
+        rounds=1,
+    )
+    model = ModelResult(
+        model=name, model_sha256=found.model_sha256, counted=(found.run_id,), rounds=(found,)
+    )
+    result = BenchResult(
+        tegrascope="",
+        started_wall_ns=found.started_wall_ns,
+        ended_wall_ns=found.started_wall_ns,
+        settings=settings,
+        environment=found.environment,
+    )
+    return [_side(label, source, result, model, settings, one.model_copy(update=known))]
+
+
+def _variants(
+    result: BenchResult, model: ModelResult
+) -> Iterator[tuple[BenchSettings, AcceleratorResult]]:
+    asked = result.settings
+    if asked.optimization_level is None:
+        asked = asked.model_copy(update={"optimization_level": DEFAULT_LEVEL})
+    yield from ((asked, one) for one in model.accelerators)
+    for point in model.sweep.points if model.sweep else ():
+        yield point.variant.settings(asked), point.result
+
+
+def _side(
+    label: str,
+    source: str,
+    result: BenchResult,
+    model: ModelResult,
+    settings: BenchSettings,
+    one: AcceleratorResult,
+) -> Side:
+    # A round does not tell its point of a sweep.
+    counted = frozenset() if model.sweep else frozenset(model.counted)
+    runs = [run for run in model.rounds if run.device == one.device and run.run_id in counted]
+    environment = runs[-1].environment if runs else result.environment
+    figures = {
+        "latency": one.latency_seconds,
+        "latency_p99": Figure(value=one.latency.p99_seconds) if one.latency else None,
+        "throughput": one.throughput_per_second,
+        "net_energy": _per_input(one.net_joules_per_inference, settings.batch),
+        "gross_energy": _per_input(one.gross_joules_per_inference, settings.batch),
+        "power": one.mean_watts,
+        "gpu_load": one.utilization.get("gpu"),
+    }
+    conditions = {
+        "environment": environment.model_copy(
+            update={"power_mode": settings.power_mode or environment.power_mode, "versions": {}}
+        ),
+        "versions": {**result.environment.versions, **environment.versions},
+        "backend": one.backend,
+        "precision": settings.precision,
+        "batch": settings.batch,
+        "process": settings.process,
+        "optimization_level": settings.optimization_level,
+        "clocks": _clocks(one, runs),
+        "throttled_ratio": min(1.0, one.flags.get("throttled", 0) / max(1, one.rounds)),
+        "hottest_celsius": one.hottest_celsius,
+        "background": result.background,
+        "sample_shapes": {
+            n: shape[1:] for run in runs[-1:] for n, shape in run.input_shapes.items()
+        },
+        "others_cores": fmean(map(_others_cores, runs)) if runs else None,
+        "disturbed": [flag for flag in _DISTURBED if flag in one.flags],
+        "parts_seconds": _parts(one),
+        **_built(one.device, one.built),
+    }
+    problem = next((words for flag, words in _NOT_COMPARED.items() if flag in one.flags), None)
+    if one.status != "ok" or not one.rounds:
+        problem = f"{one.status}: {one.reason}" if one.reason else "it was not measured"
+    return Side(
+        label,
+        source,
+        model.model,
+        one.device,
+        {name: figure for name, figure in figures.items() if figure is not None},
+        Conditions.model_validate(conditions),
+        model.model_sha256,
+        variant_of(settings),
+        problem,
+        one.layers,
+    )
+
+
+def _per_input(figure: Figure | None, batch: int) -> Figure | None:
+    return None if figure is None else figure.times(1 / batch)
+
+
+def _clocks(one: AcceleratorResult, runs: Sequence[RunReport]) -> dict[str, Clock]:
+    """Return the clocks of all rounds; without a mean, the middle of their range."""
+    known: dict[str, list[float]] = {}
+    for run in runs:
+        for name, clock in run.telemetry.frequency.items() if run.telemetry else ():
+            known.setdefault(name, []).append(clock.mean_hertz)
+    for name, ends in one.clocks.items():
+        known.setdefault(name, [ends.lowest_hertz, ends.highest_hertz])
+    tops = {name: ends.highest_hertz for name, ends in one.clocks.items()}
+    return {
+        name: Clock(mean_hertz=fmean(hertz), highest_hertz=tops.get(name))
+        for name, hertz in known.items()
+    }
+
+
+def _others_cores(run: RunReport) -> float:
+    """Return the mean number of CPU cores that other processes used."""
+    spans = [span for name, span in run.phases.items() if name in ("steady", *IDLE_PHASES)]
+    seconds = sum(span.seconds for span in spans)
+    used = sum(one.cpu_seconds or 0.0 for one in run.other_processes)
+    return used / seconds if seconds else 0.0
+
+
+def _built(device: Device, built: Built | None) -> dict[str, object]:
+    if built is None:
+        return {}
+    placement = built.placement
+    is_known = placement.verdict != "unknown"
+    on_gpu = len(placement.gpu_layers) if is_known and device.startswith("dla") else None
+    return {
+        **({} if built.requested_precision is None else {"precision": built.requested_precision}),
+        "layer_types": built.layer_types,
+        "wide_layers": len(built.wide_layers),
+        "reformat_layers": len(placement.reformat_layers) if is_known else None,
+        "fallback_layers": on_gpu,
+        "streams": built.streams,
+        "has_cuda_graph": built.has_cuda_graph,
+        "has_transfers": built.has_transfers,
+        "circumstances": built.circumstances,
+    }
+
+
+def _parts(one: AcceleratorResult) -> dict[str, float]:
+    found = {stage: spent.p50_seconds for stage, spent in one.stages.items()}
+    if one.latency is None or "compute" not in found:
+        return {}
+    copies, compute = found.get("h2d", 0.0) + found.get("d2h", 0.0), found["compute"]
+    host = max(0.0, one.latency.p50_seconds - copies - compute)
+    return {"copies": copies, "compute": compute, "host": host}
+
+
+def refusal(a: Side, b: Side, *, across: bool) -> str | None:
+    """Return why two measurements cannot be compared, or ``None``.
+
+    Args:
+        a: One measurement; ``b`` the other.
+        across: Whether different accelerators and boards may be compared.
+    """
+    for one in (a, b):
+        if one.problem is not None:
+            return f"{one.label}: {one.problem}"
+    here, there = a.conditions.environment, b.conditions.environment
+    if a.model_sha256 and b.model_sha256:
+        if a.model_sha256 != b.model_sha256:
+            return f"different models: SHA-256 {a.model_sha256[:12]}… and {b.model_sha256[:12]}…"
+    elif a.name != b.name:
+        return f"different models, as far as their names show: {a.name} and {b.name}"
+    if here.simulated != there.simulated:
+        return f"{(a if here.simulated else b).label} is simulated, and the other is not"
+    shapes = a.conditions.sample_shapes, b.conditions.sample_shapes
+    if all(shapes) and shapes[0] != shapes[1]:
+        return f"inputs of different shapes: {_shapes(shapes[0])} and {_shapes(shapes[1])}"
+    if not across:
+        pairs = {
+            "accelerators": (a.device, b.device),
+            "boards": (here.board, there.board),
+            "modules": (here.module, there.module),
+        }
+        for what, (one_value, other) in pairs.items():
+            if one_value and other and one_value != other:
+                return f"different {what}: {one_value} and {other} (--across compares them)"
+    if not a.figures.keys() & b.figures.keys():
+        return "they have no figure in common"
+    return None
+
+
+def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+
+
+def pairs_of(
+    here: Sequence[Side], there: Sequence[Side]
+) -> Iterator[tuple[Side | None, Side | None]]:
+    """Yield what belongs together; ``None`` if the other result has nothing like it.
+
+    Two results of one measurement each are a pair. Else a pair has the same model (name or digest)
+    and accelerator, and if there are several of those, the same settings.
+    """
+    if len(here) == len(there) == 1:
+        yield here[0], there[0]
+        return
+    left = list(there)
+    for one in here:
+        alike = [other for other in left if _is_alike(one, other)]
+        twins = [other for other in here if _is_alike(one, other)]
+        if max(len(alike), len(twins)) > 1:
+            alike = [other for other in alike if other.variant == one.variant]
+        yield one, alike[0] if alike else None
+        if alike:
+            left.remove(alike[0])
+    yield from ((None, other) for other in left)
+
+
+def _is_alike(one: Side, other: Side) -> bool:
+    same_model = one.name == other.name or (
+        one.model_sha256 is not None and one.model_sha256 == other.model_sha256
+    )
+    return same_model and one.device == other.device

@@ -1,0 +1,324 @@
+"""``tegrascope compare`` as a person runs it, on results whose difference is known."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tegrascope.daemon.cli import main
+from tegrascope.daemon.compare.report import Comparison
+from tegrascope.daemon.results.records import LayerRow
+from tegrascope.daemon.store.store import Store
+
+from .world import Place, draw_network, record
+
+NET = draw_network(random.Random(1))
+FAST = Place()
+
+
+def bench(place=FAST, seed=1, *, stages=True, clocks=True, layers=False):
+    return record(NET, place, random.Random(seed), stages=stages, clocks=clocks, layers=layers)
+
+
+def changed(found, **changes):
+    """Return a result of one accelerator with changes of that."""
+    (model,) = found.models
+    (one,) = model.accelerators
+    one = one.model_copy(update=changes)
+    model = model.model_copy(update={"accelerators": (one,)})
+    return found.model_copy(update={"models": (model,)})
+
+
+@pytest.fixture
+def compare(tmp_path, capsys):
+    """Run the command on two documents or names; return its status, output and errors."""
+
+    def run(*found, options=("--json",)):
+        names = []
+        for number, one in enumerate(found):
+            path = tmp_path / f"{number}.json"
+            if not isinstance(one, str):
+                path.write_text(one.model_dump_json(exclude_none=True))
+            names.append(one if isinstance(one, str) else str(path))
+        status = main(["compare", *names, *options])
+        told = capsys.readouterr()
+        return status, told.out, told.err
+
+    return run
+
+
+@pytest.fixture
+def figures(compare):
+    """Compare two results; return the figures of the only pair by name."""
+
+    def run(*found, options=()):
+        status, out, _ = compare(*found, options=("--json", *options))
+        assert status == 0
+        (pair,) = Comparison.model_validate_json(out).pairs
+        return {one.figure: one for one in pair.figures}
+
+    return run
+
+
+def named(one):
+    return [cause.name for cause in one.causes]
+
+
+def test_a_lower_power_mode_is_the_cause_and_its_clocks_bound_its_share(figures):
+    slow = Place(power_mode="15W", gpu=0.65e9)
+    latency = figures(bench(), bench(slow, 2))["latency"]
+    assert latency.verdict == "worse"
+    (cause,) = latency.causes
+    assert (cause.name, cause.certainty, cause.share) == ("power_mode", "at_most", 1.0)
+    assert "15W in B, MAXN in A" in cause.sentence
+    assert "gpu clock" in cause.sentence
+
+
+def test_a_faster_result_is_explained_too(figures):
+    latency = figures(bench(Place(graph=False, launch=3e-5)), bench(seed=2))["latency"]
+    assert (latency.verdict, named(latency)) == ("better", ["cuda_graph"])
+    assert "A launches layer by layer, B as a CUDA graph" in latency.causes[0].sentence
+
+
+def test_copies_are_measured_by_the_stages(figures):
+    without = Place(transfers=False, batch=8)
+    latency = figures(bench(without), bench(Place(batch=8), 2))["latency"]
+    (cause,) = latency.causes
+    assert (cause.name, cause.certainty) == ("transfers", "measured")
+    assert cause.share > 0.8
+
+
+def test_a_larger_batch_explains_latency_and_a_smaller_one_throughput(figures):
+    found = figures(bench(), bench(Place(batch=8), 2))
+    assert (found["latency"].verdict, named(found["latency"])) == ("worse", ["batch"])
+    assert (found["throughput"].verdict, named(found["throughput"])) == ("better", ["batch"])
+    assert "batch 1 in A, 8 in B" in found["throughput"].causes[0].sentence
+    assert named(found["net_energy"]) == ["batch"]
+    assert found["net_energy"].causes[0].certainty == "known_direction"
+
+
+def test_throttling_and_mode_share_the_ratio_of_the_clocks(figures):
+    slow = Place(power_mode="30W", gpu=0.9e9, dip=0.6, throttled=4)
+    latency = figures(bench(stages=False), bench(slow, 2, stages=False))["latency"]
+    assert named(latency) == ["throttling", "power_mode"]
+    assert sum(cause.share for cause in latency.causes) < 1.6
+    assert figures(bench(), bench(Place(throttled=4, dip=0.6), 2))["latency"].causes[0].name == (
+        "throttling"
+    )
+
+
+def test_a_clock_that_follows_the_load_is_only_possible(figures):
+    slow = Place(graph=False, launch=6e-5, gpu=0.9e9, locked=False)
+    latency = figures(bench(), bench(slow, 2))["latency"]
+    assert named(latency) == ["cuda_graph", "clocks"]
+    assert latency.causes[1].certainty == "possible"
+    assert "may be a consequence" in latency.causes[1].sentence
+
+
+def layer(node, seconds, precision="fp16", place="gpu"):
+    nodes = () if place == "reformat" else (node,)
+    return LayerRow(
+        name=node, nodes=nodes, seconds=seconds, share=0.1, precision=precision, place=place
+    )
+
+
+def test_layers_measure_the_share_of_a_precision(figures):
+    before = (layer("a", 1e-3), layer("b", 1e-3))
+    after = (layer("a", 2.5e-3, "fp32"), layer("b", 1.5e-3))
+    fast = changed(bench(), layers=before)
+    slow = changed(bench(Place(precision="fp32"), 2), layers=after)
+    (cause,) = figures(fast, slow)["latency"].causes
+    assert (cause.name, cause.certainty) == ("precision", "measured")
+    assert cause.share == pytest.approx(0.75)
+
+
+def test_layers_measure_the_share_of_a_fallback(figures):
+    before = (layer("a", 1e-3, None, "dla"), layer("b", 1e-3, None, "dla"))
+    after = (layer("a", 2e-3, None, "gpu"), layer("copy", 1e-3, None, "reformat"))
+    after += (layer("b", 2e-3, None, "dla"),)
+    fast = changed(bench(Place(device="dla0")), layers=before)
+    slow = changed(bench(Place(device="dla0", fallback=9), 2), layers=after)
+    (cause,) = figures(fast, slow)["latency"].causes
+    assert (cause.name, cause.certainty) == ("fallback", "measured")
+    assert cause.share == pytest.approx(2 / 3)
+    assert "9 in B, 0 in A" in cause.sentence
+
+
+def test_int8_that_is_slower_is_explained_by_what_it_adds(figures):
+    slow = bench(Place(precision="int8", kernels=3.0), 2)
+    found = figures(bench(), slow)["latency"]
+    assert found.is_unexplained
+    assert found.opposed == ("precision",)
+    built = slow.models[0].accelerators[0].built
+    built = built.model_copy(update={"wide_layers": ("a", "b")})
+    (cause,) = figures(bench(), changed(slow, built=built))["latency"].causes
+    assert cause.name == "precision"
+    assert "2 layers in floating point" in cause.sentence
+
+
+def test_a_difference_without_a_cause_is_stated(compare):
+    status, out, _ = compare(bench(), bench(Place(kernels=1.5), 2), options=())
+    assert status == 0
+    assert "latency p50: no known difference explains it" in out
+
+
+def test_causes_are_printed_in_their_order_with_share_and_reason(compare):
+    slow = Place(gpu=0.65e9, locked=False, jetpack="5.1.2")
+    _, out, _ = compare(bench(stages=False), bench(slow, 2, stages=False), options=())
+    words = " ".join(out.split())
+    assert "latency p50: " in words
+    assert "more in B, because of 1. clocks (at most 100 % of it): gpu clock 64" in words
+    assert "2. versions (possibly): JetPack 5.1.2 in B, 6.0 in A" in words
+    assert "throughput: " in words
+
+
+def test_energy_has_causes_of_its_own(figures):
+    hot = changed(bench(seed=2), hottest_celsius=90.0)
+    (one,) = hot.models[0].accelerators
+    hot = changed(hot, net_joules_per_inference=one.net_joules_per_inference.times(1.3))
+    found = figures(bench(), hot)
+    assert (found["latency"].causes, named(found["net_energy"])) == ((), ["heat"])
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (
+            bench().model_copy(
+                update={
+                    "models": (bench().models[0].model_copy(update={"model_sha256": "cd" * 32}),)
+                }
+            ),
+            "different models: SHA-256 abab",
+        ),
+        (bench(Place(device="dla0")), "different accelerators: gpu and dla0 (--across"),
+        (changed(bench(), flags={"wrong_outputs": 4}), "B: its outputs are wrong"),
+        (changed(bench(), status="failed", reason="it broke"), "B: failed: it broke"),
+        (changed(bench(), rounds=0), "B: it was not measured"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_with_the_reason(compare, other, reason):
+    status, out, err = compare(bench(), other)
+    found = Comparison.model_validate_json(out)
+    assert (status, found.pairs) == (1, ())
+    assert found.refused[0].reason.startswith(reason)
+    assert reason in err
+    assert f"not compared: net on gpu: {reason}" in compare(bench(), other, options=())[1]
+
+
+def with_round(found, **changes):
+    model = found.models[0]
+    rounds = tuple(one.model_copy(update=changes) for one in model.rounds)
+    return found.model_copy(update={"models": (model.model_copy(update={"rounds": rounds}),)})
+
+
+def test_other_shapes_and_a_simulated_board_are_refused(compare):
+    larger = with_round(bench(), input_shapes={"image": (1, 3, 640, 640)})
+    reason = "inputs of different shapes: image 3x224x224 and image 3x640x640"
+    assert reason in compare(bench(), larger)[2]
+    environment = bench().environment.model_copy(update={"simulated": True})
+    assert "B is simulated" in compare(bench(), with_round(bench(), environment=environment))[2]
+
+
+def test_other_accelerators_are_compared_if_asked(figures):
+    found = figures(bench(), bench(Place(device="dla0"), 2), options=("--across",))
+    assert named(found["latency"])[0] == "accelerator"
+
+
+def test_the_gate_fails_only_where_the_whole_interval_is_worse(compare):
+    fast, slow = bench(), bench(Place(kernels=1.5), 2)
+    status, out, err = compare(fast, slow, options=("--json", "--fail-if-worse", "5%"))
+    found = Comparison.model_validate_json(out)
+    assert (status, found.limit) == (3, 0.05)
+    assert [words.partition(" is worse")[0] for words in found.failures] == [
+        "net on gpu: latency p50",
+        "net on gpu: throughput",
+        "net on gpu: energy per input, net",
+        "net on gpu: energy per input, gross",
+    ]
+    assert found.failures[0] in err
+    assert compare(slow, fast, options=("--fail-if-worse", "5%"))[0] == 0
+    latency = found.pairs[0].figures[0].ratio
+    above = 100 * (latency.value - 1)
+    assert compare(fast, slow, options=("--fail-if-worse", f"{above:.2f}"))[0] == 0
+
+
+def test_a_wide_interval_does_not_fail(compare):
+    slow = bench(Place(kernels=1.5), 2)
+    (one,) = slow.models[0].accelerators
+    names = ("latency_seconds", "throughput_per_second")
+    names += ("net_joules_per_inference", "gross_joules_per_inference")
+    wide = {
+        name: type(figure).around(figure.value, figure.value)
+        for name in names
+        if (figure := getattr(one, name))
+    }
+    assert compare(bench(), changed(slow, **wide), options=("--fail-if-worse", "5"))[0] == 0
+
+
+def test_runs_are_compared_by_id_and_by_file(compare, figures, tmp_path):
+    fast, slow = bench(), bench(Place(batch=8), 2)
+    runs = [one.models[0].rounds[0] for one in (fast, slow)]
+    runs = [
+        run.model_copy(
+            update={"latency": found.models[0].accelerators[0].latency, "inferences": 5000}
+        )
+        for run, found in zip(runs, (fast, slow), strict=True)
+    ]
+    store = Store(tmp_path / "tegrascope.db")
+    for run in runs:
+        store.finish(run)
+    store.flush()
+    store.close()
+    state = ("--state-dir", str(tmp_path))
+    for a, b in ((runs[0].run_id, runs[1].run_id), runs):
+        latency = figures(a, b, options=state)["latency"]
+        assert (latency.verdict, named(latency)) == ("unclear", ["batch"])
+        assert latency.difference.low is None
+    status, _, err = compare(*runs, options=("--fail-if-worse", "5%"))
+    assert status == 1
+    assert "no figure has an interval" in err
+    status, _, err = compare("absent", "absent", options=state)
+    assert (status, "absent is neither a file nor the id of one run" in err) == (1, True)
+
+
+def test_results_of_several_models_are_paired_by_model_and_accelerator(compare):
+    def two(seed):
+        gpu, dla = bench(seed=seed), bench(Place(device="dla0"), seed)
+        model = gpu.models[0].model_copy(
+            update={
+                "accelerators": (
+                    *dla.models[0].accelerators,
+                    *gpu.models[0].accelerators,
+                )
+            }
+        )
+        return gpu.model_copy(update={"models": (model,)})
+
+    status, out, _ = compare(two(1), bench(seed=2))
+    found = Comparison.model_validate_json(out)
+    assert (status, [pair.device for pair in found.pairs]) == (0, ["gpu"])
+    assert [(one.device, one.reason) for one in found.refused] == [("dla0", "only in A")]
+
+
+def test_a_missing_file_is_one_line(compare):
+    status, out, err = compare("absent/result.json", "absent/result.json")
+    assert (status, out) == (1, "")
+    assert "absent/result.json: No such file" in err
+
+
+def keys_of(schema):
+    """Yield the name of every property of the records that compare itself declares."""
+    foreign = {"Environment", "Process", "Circumstances", "Figure"}
+    for name, one in (("", schema), *schema["$defs"].items()):
+        if name not in foreign:
+            yield from one.get("properties", {})
+
+
+def test_every_key_and_every_cause_is_documented():
+    page = (Path(__file__).parents[2] / "docs/compare.md").read_text(encoding="utf-8")
+    schema = Comparison.model_json_schema()
+    names = {*keys_of(schema), *schema["$defs"]["Cause"]["properties"]["name"]["enum"]}
+    assert {"is_unexplained", "parts_seconds", "build_circumstances"} <= names
+    for name in names:
+        assert f"`{name}`" in page, name
