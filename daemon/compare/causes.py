@@ -1,15 +1,16 @@
 """The causes of a difference, by the rule of docs/compare.md: named, quantified and ranked."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import log
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from ...parsers.inference.placement import Built
 from ...parsers.records import Ratio, Record
 from ..measure.figures import present
 from ..results.caveats import BUSY_CPU, BUSY_GPU
 from ..terminal import celsius, percent
-from .sides import Clock, Side
+from .sides import Conditions, Side
 
 CauseName = Literal[
     "accelerator",
@@ -45,6 +46,7 @@ LOAD_AVERAGE = 2.0
 
 _BITS = {"fp32": 32, "tf32": 32, "fp16": 16, "bf16": 16, "int8": 8, "fp8": 8, "int4": 4, "fp4": 4}
 _VERSIONS = ("tensorrt", "cuda-runtime", "cuda-driver", "onnxruntime")
+_KNOWN: Certainty = "known_direction"
 _ALL, _DEVICE = ("copies", "compute", "host"), ("compute",)
 
 
@@ -87,9 +89,9 @@ def causes_of(good: Side, bad: Side, cost: Cost, ratio: float) -> tuple[Cause, .
         cost: The kind of the figure.
         ratio: The larger cost over the smaller one, above 1.
     """
-    growth = {} if cost == "energy" else _growth(good, bad, cost)
-    named = []
-    for found in (found for rule in _RULES for found in rule(good, bad, cost)):
+    two = _Two(good, bad, cost)
+    growth, named = _growth(two), []
+    for found in (found for rule in _RULES for found in rule(two)):
         reach = sum(growth.get(part, 0.0) for part in found.parts) if growth else None
         certainty, share = found.certainty, found.share
         if found.factor is not None:
@@ -98,7 +100,7 @@ def causes_of(good: Side, bad: Side, cost: Cost, ratio: float) -> tuple[Cause, .
             share = None
         elif cost == "energy":
             # The records quantify times only.
-            certainty, share = "known_direction", None
+            certainty, share = _KNOWN, None
         elif share is None and reach is not None:
             certainty, share = "at_most", reach
         if min(present((share, reach)), default=1.0) >= LEAST_SHARE:
@@ -115,156 +117,158 @@ def _rank(cause: Cause) -> tuple[int, float]:
     return (3 if cause.certainty == "possible" else 1), 0.0
 
 
-def _growth(good: Side, bad: Side, cost: Cost) -> dict[str, float]:
+class _Two(NamedTuple):
+    """The measurement with the smaller cost, that with the larger one, and the kind of the cost."""
+
+    good: Side
+    bad: Side
+    cost: Cost
+
+    def words(self, what: str, before: object, after: object) -> str:
+        """Return a difference as a sentence, the worse one first."""
+        return f"{what} {after} in {self.bad.label}, {before} in {self.good.label}"
+
+    def differs(self, what: str, before: object, after: object) -> list[str]:
+        """Return the sentence, or nothing if both are the same or one is unknown."""
+        is_same = before == after or None in (before, after)
+        return [] if is_same else [self.words(what, before, after)]
+
+
+def _growth(two: _Two) -> dict[str, float]:
     """Return the share of each part of an inference in its growth; empty if it is not known."""
-    here, there = good.conditions, bad.conditions
-    if not here.parts_seconds or not there.parts_seconds:
+    here, there = two.good.conditions, two.bad.conditions
+    # Inferences in flight at once overlap: their parts do not add up.
+    is_serial = max(here.built.streams, there.built.streams) == 1 and two.cost != "energy"
+    if not is_serial or not here.parts_seconds or not there.parts_seconds:
         return {}
-    counts = (here.batch, there.batch) if cost == "input" else (1, 1)
+    counts = (here.batch, there.batch) if two.cost == "input" else (1, 1)
     grown = {
         part: there.parts_seconds[part] / counts[1] - here.parts_seconds[part] / counts[0]
         for part in _ALL
     }
     total = sum(grown.values())
-    # Inferences in flight at once overlap: their parts do not add up to a rate.
-    if total <= 0 or max(here.streams, there.streams) > 1:
-        return {}
-    return {part: max(0.0, seconds) / total for part, seconds in grown.items()}
-
-
-def _versus(bad: Side, good: Side, what: str, of_bad: object, of_good: object) -> str:
-    return f"{what} {of_bad} in {bad.label}, {of_good} in {good.label}"
+    return {part: max(0.0, spent) / total for part, spent in grown.items()} if total > 0 else {}
 
 
 # --- the rules: each yields what differs between two measurements, if the direction fits ----------
 
 
-def _accelerator(good: Side, bad: Side, _cost: Cost) -> Iterator[_Found]:
-    here, there = good.conditions.environment, bad.conditions.environment
-    for what, mine, yours in (
-        ("accelerator", good.device, bad.device),
-        ("board", here.board, there.board),
-        ("module", here.module, there.module),
-    ):
-        if mine and yours and mine != yours:
-            words = _versus(bad, good, what, yours, mine)
-            yield _Found("accelerator", "known_direction", words)
+def _accelerator(two: _Two) -> Iterator[_Found]:
+    here, there = (one.conditions.environment for one in (two.good, two.bad))
+    found = two.differs("accelerator", two.good.device, two.bad.device)
+    found += two.differs("board", here.board, there.board)
+    found += two.differs("module", here.module, there.module)
+    if found:
+        yield _Found("accelerator", "known_direction", "; ".join(found))
 
 
-def _amounts(good: Side, bad: Side, cost: Cost) -> Iterator[_Found]:
+def _amounts(two: _Two) -> Iterator[_Found]:
     """An inference with more inputs, or with others in flight, takes longer; an input costs less.
 
     At most in proportion to their number.
     """
-    here, there = good.conditions, bad.conditions
+    here, there = two.good.conditions, two.bad.conditions
     amounts: tuple[tuple[CauseName, int, int], ...] = (
         ("batch", here.batch, there.batch),
-        ("streams", here.streams, there.streams),
+        ("streams", here.built.streams, there.built.streams),
     )
-    for name, mine, yours in amounts:
-        factor = yours / mine if cost == "inference" else mine / yours
+    for name, before, after in amounts:
+        factor = after / before if two.cost == "inference" else before / after
         if factor > 1:
-            words = _versus(bad, good, name, yours, mine)
+            words = two.words(name, before, after)
             yield _Found(name, "at_most", words, factor=factor)
-    shares = [one.process.mps_percentage or 100 for one in (here, there)]
-    if shares[0] > shares[1]:
-        words = _versus(bad, good, "share of the GPU in percent", shares[1], shares[0])
-        factor = shares[0] / shares[1]
-        yield _Found("mps_percentage", "at_most", words, _DEVICE, factor)
+    before, after = (one.process.mps_percentage or 100 for one in (here, there))
+    if before > after:
+        words = two.words("share of the GPU in percent", before, after)
+        yield _Found("mps_percentage", "at_most", words, _DEVICE, before / after)
 
 
-def _transfers(good: Side, bad: Side, _cost: Cost) -> Iterator[_Found]:
-    here, there = good.conditions, bad.conditions
-    if there.has_transfers and here.has_transfers is False:
-        factor = None
+def _calls(two: _Two) -> Iterator[_Found]:
+    """Copies of inputs and outputs, and launches layer by layer."""
+    good, bad = two.good.label, two.bad.label
+    here, there = two.good.conditions, two.bad.conditions
+    if there.built.has_transfers and here.built.has_transfers is False:
+        factor, certainty = None, _KNOWN
         if here.parts_seconds and there.parts_seconds:
             added = there.parts_seconds["copies"] - here.parts_seconds["copies"]
-            factor = 1 + max(0.0, added) / sum(here.parts_seconds.values())
-        words = f"{bad.label} copies inputs and outputs, {good.label} leaves them on the device"
-        certainty: Certainty = "known_direction" if factor is None else "measured"
+            factor, certainty = 1 + max(0.0, added) / sum(here.parts_seconds.values()), "measured"
+        words = f"{bad} copies inputs and outputs, {good} leaves them on the device"
         yield _Found("transfers", certainty, words, ("copies",), factor)
+    if here.built.has_cuda_graph and there.built.has_cuda_graph is False:
+        words = f"{bad} launches layer by layer, {good} as a CUDA graph"
+        yield _Found("cuda_graph", _KNOWN, words, ("compute", "host"))
 
 
-def _launch(good: Side, bad: Side, _cost: Cost) -> Iterator[_Found]:
-    here, there = good.conditions, bad.conditions
-    if here.has_cuda_graph and there.has_cuda_graph is False:
-        words = f"{bad.label} launches layer by layer, {good.label} as a CUDA graph"
-        yield _Found("cuda_graph", "known_direction", words, ("compute", "host"))
-
-
-def _engine(good: Side, bad: Side, _cost: Cost) -> Iterator[_Found]:
-    """Wider types, layers that left the DLA, and less search for kernels."""
-    here, there = good.conditions, bad.conditions
-    levels = here.optimization_level, there.optimization_level
-    if None not in levels and (levels[0] or 0) > (levels[1] or 0):
-        words = _versus(bad, good, "built at optimisation level", levels[1], levels[0])
-        yield _Found("optimization_level", "known_direction", words, _DEVICE)
-    shares = _shares_of_layers(good, bad)
+def _engine(two: _Two) -> Iterator[_Found]:
+    """Less search for kernels, other types, and layers that left the DLA."""
+    before, after = (one.conditions.optimization_level for one in (two.good, two.bad))
+    if before is not None and after is not None and before > after:
+        words = two.words("built at optimisation level", before, after)
+        yield _Found("optimization_level", _KNOWN, words, _DEVICE)
+    shares = _shares_of_layers(two)
     reasons: tuple[tuple[CauseName, str | None], ...] = (
-        ("precision", _wider(good, bad) or _slower_int8(good, bad)),
-        ("fallback", _fell_back(good, bad)),
+        ("precision", _retyped(two)),
+        ("fallback", _fell_back(two)),
     )
     for name, reason in reasons:
-        share = shares.get(name)
-        certainty: Certainty = "known_direction" if share is None else "measured"
         if reason is not None:
-            yield _Found(name, certainty, reason, _DEVICE, share=share)
+            certainty = "measured" if name in shares else _KNOWN
+            yield _Found(name, certainty, reason, _DEVICE, share=shares.get(name))
 
 
-def _bits(side: Side) -> float | None:
+def _retyped(two: _Two) -> str | None:
+    """Return how types differ that make an engine slower.
+
+    They are wider, or narrower with more reformats or with layers that stay in floating point.
+    """
+    here, there = two.good.conditions.built, two.bad.conditions.built
+    before, after = _bits(here), _bits(there)
+    if before is None or after is None:
+        return None
+    words = two.words("precision really built:", _types(here), _types(there))
+    if after > WIDTH_RATIO * before:
+        return words
+    reformats = [len(one.placement.reformat_layers) for one in (here, there)]
+    added, wide = max(0, reformats[1] - reformats[0]), len(there.wide_layers)
+    if before <= WIDTH_RATIO * after or not added + wide:
+        return None
+    return f"{words}; it has {added} reformats more, and {wide} layers in floating point"
+
+
+def _bits(built: Built) -> float | None:
     """Return the mean width of the layers' types, or of the requested one."""
-    found = side.conditions
-    counts = {name: n for name, n in found.layer_types.items() if name in _BITS}
+    counts = {name: n for name, n in built.layer_types.items() if name in _BITS}
     if counts:
         return sum(_BITS[name] * n for name, n in counts.items()) / sum(counts.values())
-    return None if found.precision is None else float(_BITS[found.precision])
+    return None if built.requested_precision is None else float(_BITS[built.requested_precision])
 
 
-def _types(side: Side) -> str:
-    counted = side.conditions.layer_types.items()
-    return ", ".join(f"{n} {name}" for name, n in counted) or side.conditions.precision or "unknown"
+def _types(built: Built) -> str:
+    counted = ", ".join(f"{n} {name}" for name, n in built.layer_types.items())
+    return counted or f"{built.requested_precision} asked"
 
 
-def _wider(good: Side, bad: Side) -> str | None:
-    mine, yours = _bits(good), _bits(bad)
-    if mine is None or yours is None or yours <= WIDTH_RATIO * mine:
+def _fell_back(two: _Two) -> str | None:
+    placements = [one.conditions.built.placement for one in (two.good, two.bad)]
+    before, after = (len(one.gpu_layers) for one in placements)
+    is_known = all(one.verdict != "unknown" for one in placements)
+    if "gpu" in (two.good.device, two.bad.device) or not is_known or after <= before:
         return None
-    return _versus(bad, good, "precision really built:", _types(bad), _types(good))
+    return two.words("layers that fell back to the GPU:", before, after)
 
 
-def _slower_int8(good: Side, bad: Side) -> str | None:
-    """Return why an engine of narrower types is slower: reformats, and layers in floating point."""
-    mine, yours = _bits(good), _bits(bad)
-    added = (bad.conditions.reformat_layers or 0) - (good.conditions.reformat_layers or 0)
-    wide = bad.conditions.wide_layers or 0
-    if mine is None or yours is None or mine <= WIDTH_RATIO * yours or max(added, wide) <= 0:
-        return None
-    words = _versus(bad, good, "precision really built:", _types(bad), _types(good))
-    return (
-        f"{words}; the narrower type does not pay, with {max(added, 0)} reformats added and"
-        f" {wide} layers in floating point"
-    )
-
-
-def _fell_back(good: Side, bad: Side) -> str | None:
-    mine, yours = good.conditions.fallback_layers, bad.conditions.fallback_layers
-    if mine is None or yours is None or yours <= mine:
-        return None
-    return _versus(bad, good, "layers that fell back to the GPU:", yours, mine)
-
-
-def _shares_of_layers(good: Side, bad: Side) -> dict[str, float]:
+def _shares_of_layers(two: _Two) -> dict[str, float]:
     """Return the share of precision and fallback in the growth of the layers' time, by ONNX node.
 
     Nodes of one layer have equal shares of its time. The time of reformats belongs to fallback if
     layers fell back, else to precision.
     """
-    if not good.layers or not bad.layers:
+    if not two.good.layers or not two.bad.layers:
         return {}
     nodes: dict[str, list[tuple[float, str | None, str | None]]] = {}
-    of_reformats = "precision" if _fell_back(good, bad) is None else "fallback"
+    of_reformats = "precision" if _fell_back(two) is None else "fallback"
     totals, grown = [0.0, 0.0], {"precision": 0.0, "fallback": 0.0}
-    for number, side in enumerate((good, bad)):
+    for number, side in enumerate((two.good, two.bad)):
         for row in side.layers:
             totals[number] += row.seconds
             if row.place == "reformat" or not row.nodes:
@@ -284,148 +288,121 @@ def _shares_of_layers(good: Side, bad: Side) -> dict[str, float]:
     return {name: max(0.0, seconds / total) for name, seconds in grown.items()} if total > 0 else {}
 
 
-def _clocks(good: Side, bad: Side, cost: Cost) -> Iterator[_Found]:
-    """Lower clocks, and why they are lower: throttling, the power mode, or that they are free."""
+def _clocks(two: _Two) -> Iterator[_Found]:
+    """Lower clocks, by the reason why they are lower: throttling, the power mode, or neither."""
+    good, bad = two.good, two.bad
     here, there = good.conditions, bad.conditions
+    reasons: list[tuple[CauseName, str]] = []
+    if there.throttled_ratio > here.throttled_ratio:
+        words = f"{bad.label} throttled in {percent(there.throttled_ratio)} of its rounds"
+        reasons.append(("throttling", words))
     modes = here.environment.power_mode, there.environment.power_mode
-    new_mode = None not in modes and modes[0] != modes[1]
-    heat = there.throttled_ratio > here.throttled_ratio
-    mode_words = _versus(bad, good, "power mode", modes[1], modes[0])
-    heat_words = f"{bad.label} throttled in {percent(there.throttled_ratio)} of its rounds"
-    ratios = {} if good.device != bad.device else _clock_ratios(good, bad, lambda c: c.mean_hertz)
-    if cost == "energy" or not ratios:
-        locked = here.environment.clocks_locked, there.environment.clocks_locked
-        if heat:
-            yield _Found("throttling", "known_direction", heat_words)
-        if new_mode:
-            yield _Found("power_mode", "possible", mode_words)
-        elif locked == (True, False):
-            words = f"clocks locked in {good.label}, not in {bad.label}"
-            yield _Found("clocks", "possible" if cost == "energy" else "known_direction", words)
+    reasons += [("power_mode", words) for words in two.differs("power mode", *modes)]
+    names = [name for name in here.clocks_hertz if there.clocks_hertz.get(name)]
+    ratios = {name: here.clocks_hertz[name] / there.clocks_hertz[name] for name in names}
+    if two.cost == "energy" or good.device not in ratios:
+        if here.environment.clocks_locked and there.environment.clocks_locked is False:
+            reasons = reasons or [("clocks", f"locked in {good.label}, not in {bad.label}")]
+        for name, words in reasons:
+            yield _Found(name, _KNOWN if name == "throttling" else "possible", words)
         return
     lower = {name: ratio for name, ratio in ratios.items() if ratio > CLOCK_RATIO}
-    if not lower:
-        return
-    factor = _slowed(good, lower)
-    words = ", ".join(
-        f"{name} clock {there.clocks[name].mean_hertz / 1e6:.0f} MHz in {bad.label},"
-        f" {here.clocks[name].mean_hertz / 1e6:.0f} MHz in {good.label}"
+    clocks = ", ".join(
+        two.words(f"{name} clock", _megahertz(here, name), _megahertz(there, name))
         for name in lower
     )
-    if new_mode:
-        tops = _clock_ratios(good, bad, lambda c: c.highest_hertz or c.mean_hertz)
-        by_mode = min(_slowed(good, tops), factor) if heat else factor
-        yield _Found("power_mode", "at_most", f"{mode_words}; {words}", factor=by_mode)
-        factor = factor / by_mode
-    if heat and factor > 1:
-        yield _Found("throttling", "at_most", f"{heat_words}; {words}", factor=factor)
-    if not heat and not new_mode:
-        loads = [one.figures["gpu_load"].value for one in (good, bad) if "gpu_load" in one.figures]
-        idle = len(loads) == 2 and loads[1] < loads[0] - FREE_POINTS
-        if idle and not there.environment.clocks_locked:
-            words += "; the load is lower too, so this may be a consequence"
-            yield _Found("clocks", "possible", words)
-        else:
-            yield _Found("clocks", "at_most", words, factor=factor)
+    loads = [one.figures["gpu_load"].value for one in (good, bad) if "gpu_load" in one.figures]
+    is_idler = len(loads) == 2 and loads[1] < loads[0] - FREE_POINTS
+    if lower and not reasons and is_idler and not there.environment.clocks_locked:
+        words = f"{clocks}; the GPU load is lower too, so this may be a consequence"
+        yield _Found("clocks", "possible", words)
+    elif lower:
+        factor = _slowed(good, lower)
+        for name, words in reasons or [("clocks", "")]:
+            sentence = f"{words}; {clocks}" if words else clocks
+            yield _Found(name, "at_most", sentence, factor=factor)
 
 
-def _clock_ratios(good: Side, bad: Side, read: Callable[[Clock], float]) -> dict[str, float]:
-    """Return how much lower the clocks are by name, of the accelerator, the memory and the CPU."""
-    here, there = good.conditions.clocks, bad.conditions.clocks
-    names = dict.fromkeys((good.device, "emc", "cpu"))
-    return {
-        name: read(here[name]) / read(there[name])
-        for name in names
-        if name in here and name in there and read(there[name]) > 0
-    }
+def _megahertz(found: Conditions, name: str) -> str:
+    return f"{found.clocks_hertz[name] / 1e6:.0f} MHz"
 
 
-def _slowed(side: Side, ratios: dict[str, float]) -> float:
+def _slowed(side: Side, ratios: Mapping[str, float]) -> float:
     """Return by how much an inference is slower at most, if its parts scale with their clocks."""
-    device, emc, cpu = (max(1.0, ratios.get(name, 1.0)) for name in (side.device, "emc", "cpu"))
+    device, emc, cpu = (ratios.get(name, 1.0) for name in (side.device, "emc", "cpu"))
     parts = side.conditions.parts_seconds
-    if side.device == "cpu" or not parts or not sum(parts.values()):
+    if side.device == "cpu" or not parts:
         return max(device, emc)
     slowed = parts["compute"] * max(device, emc) + parts["copies"] * emc + parts["host"] * cpu
     return slowed / sum(parts.values())
 
 
-def _contention(good: Side, bad: Side, _cost: Cost) -> Iterator[_Found]:
-    here, there = good.conditions, bad.conditions
-    hints: list[str] = []
-    parts: tuple[str, ...] = _ALL
-    before = {
-        name: there.background.get(name, 0.0) - ratio for name, ratio in here.background.items()
+def _contention(two: _Two) -> Iterator[_Found]:
+    bad, here, there = two.bad, two.good.conditions, two.bad.conditions
+    busier = {
+        name: f"the {name.upper()} was {percent(ratio)} busy before {bad.label}"
+        for name, ratio in there.background.items()
+        if ratio - here.background.get(name, ratio) > (BUSY_GPU if name == "gpu" else BUSY_CPU)
     }
-    if bad.device == "gpu" and before.get("gpu", 0.0) > BUSY_GPU:
-        hints.append(f"the GPU was {percent(there.background['gpu'])} busy before {bad.label}")
     added = [flag for flag in there.disturbed if flag not in here.disturbed]
-    hints += [f"{bad.label} has the flag {flag}" for flag in added]
-    cpu = []
-    if before.get("cpu", 0.0) > BUSY_CPU:
-        cpu.append(f"the CPU was {percent(there.background['cpu'])} busy before {bad.label}")
+    hints = [f"{bad.label} has the flag {flag}" for flag in added]
+    if bad.device == "gpu" and "gpu" in busier:
+        hints.append(busier["gpu"])
+    # The CPU launches; a graph needs it once per inference.
+    parts: tuple[str, ...] = ("host",) if there.built.has_cuda_graph else ("compute", "host")
+    if hints or bad.device == "cpu":
+        parts = _ALL
+    hints += [words for name, words in busier.items() if name == "cpu"]
     if (there.others_cores or 0.0) - (here.others_cores or 0.0) > CORES:
-        cpu.append(f"other processes used {there.others_cores:.1f} cores during {bad.label}")
-    if hints or cpu:
-        if not hints and bad.device != "cpu":
-            # The CPU launches; a graph needs it once per inference.
-            parts = ("host",) if there.has_cuda_graph else ("compute", "host")
-        yield _Found("contention", "known_direction", "; ".join([*hints, *cpu]), parts)
+        hints.append(f"other processes used {there.others_cores:.1f} cores during {bad.label}")
+    if hints:
+        yield _Found("contention", _KNOWN, "; ".join(hints), parts)
 
 
-def _possible(good: Side, bad: Side, cost: Cost) -> Iterator[_Found]:
+def _possible(two: _Two) -> Iterator[_Found]:
     """Differences that may explain it, without a direction."""
-    here, there = good.conditions, bad.conditions
+    here, there, differs = two.good.conditions, two.bad.conditions, two.differs
     mine, yours = here.environment, there.environment
-
-    def differs(what: str, before: object, after: object) -> list[str]:
-        known = before is not None and after is not None
-        return [_versus(bad, good, what, after, before)] if known and before != after else []
-
-    if found := differs("back-end", here.backend, there.backend):
-        yield _Found("back_end", "possible", found[0])
-    zones = here.hottest_celsius, there.hottest_celsius
-    if (
-        cost == "energy"
-        and None not in zones
-        and (zones[1] or 0) - (zones[0] or 0) > HOTTER_CELSIUS
-    ):
-        words = _versus(bad, good, "hottest zone", *map(celsius, reversed(present(zones))))
-        yield _Found("heat", "possible", words)
-    if hints := _badly_built(good, bad):
-        yield _Found("build_circumstances", "possible", "; ".join(hints), _DEVICE)
-    found = differs("GPU", mine.gpu_uuid, yours.gpu_uuid)
-    found += differs("niceness", here.process.nice, there.process.nice)
-    found += differs("cores of the worker:", here.process.cpus, there.process.cpus)
-    if cost == "energy":
-        found += differs("telemetry", mine.telemetry_source, yours.telemetry_source)
-        found += differs("power reading", mine.power_reading, yours.power_reading)
-        found += differs("rail sensors", mine.rail_sensors, yours.rail_sensors)
-    if found:
-        yield _Found("method", "possible", "; ".join(found))
-    found = differs("JetPack", mine.jetpack, yours.jetpack) or differs("L4T", mine.l4t, yours.l4t)
+    method = differs("GPU", mine.gpu_uuid, yours.gpu_uuid)
+    method += differs("niceness", here.process.nice, there.process.nice)
+    method += differs("cores of the worker:", here.process.cpus, there.process.cpus)
+    heat: list[str] = []
+    if two.cost == "energy":
+        for what in ("telemetry_source", "power_reading", "rail_sensors"):
+            method += differs(what.replace("_", " "), getattr(mine, what), getattr(yours, what))
+        zones = present((here.hottest_celsius, there.hottest_celsius))
+        if len(zones) == 2 and zones[1] - zones[0] > HOTTER_CELSIUS:
+            heat = [two.words("hottest zone", celsius(zones[0]), celsius(zones[1]))]
+    versions = differs("JetPack", mine.jetpack, yours.jetpack)
+    versions = versions or differs("L4T", mine.l4t, yours.l4t)
     for name in _VERSIONS:
-        found += differs(name, here.versions.get(name), there.versions.get(name))
-    if found:
-        yield _Found("versions", "possible", "; ".join(found))
+        versions += differs(name, mine.versions.get(name), yours.versions.get(name))
+    found: tuple[tuple[CauseName, list[str], tuple[str, ...]], ...] = (
+        ("back_end", differs("back-end", here.backend, there.backend), _ALL),
+        ("heat", heat, _ALL),
+        ("build_circumstances", _badly_built(two), _DEVICE),
+        ("method", method, _ALL),
+        ("versions", versions, _ALL),
+    )
+    for cause, words, parts in found:
+        if words:
+            yield _Found(cause, "possible", "; ".join(words), parts)
 
 
-def _badly_built(good: Side, bad: Side) -> list[str]:
+def _badly_built(two: _Two) -> list[str]:
     """Return what may have led the builder of one engine to worse kernels."""
-    mine, yours = good.conditions.circumstances, bad.conditions.circumstances
+    mine, yours = (one.conditions.built.circumstances for one in (two.good, two.bad))
     if mine is None or yours is None:
         return []
     hints = []
     if mine.is_alone and not yours.is_alone:
-        hints.append(f"{bad.label} was built beside another build")
+        hints.append(f"{two.bad.label} was built beside another build")
     if yours.notes and not mine.notes:
-        hints.append(f"memory was scarce when {bad.label} was built")
-    loads = mine.load_average, yours.load_average
-    if None not in loads and (loads[1] or 0) - (loads[0] or 0) > LOAD_AVERAGE:
-        hints.append(_versus(bad, good, "load average at the build", loads[1], loads[0]))
+        hints.append(f"memory was scarce when {two.bad.label} was built")
+    before, after = mine.load_average, yours.load_average
+    if before is not None and after is not None and after - before > LOAD_AVERAGE:
+        hints.append(two.words("load average at the build", before, after))
     return hints
 
 
-_RULES: tuple[Callable[[Side, Side, Cost], Iterator[_Found]], ...] = (
-    *(_accelerator, _amounts, _transfers, _engine, _launch, _clocks, _contention, _possible),
-)
+_RULES = (_accelerator, _amounts, _calls, _engine, _clocks, _contention, _possible)

@@ -7,7 +7,7 @@ from statistics import fmean
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ...parsers.inference.events import Process
-from ...parsers.inference.placement import Built, Circumstances, Precision
+from ...parsers.inference.placement import Built
 from ...parsers.records import Ratio, Record
 from ..measure.energy_report import IDLE_PHASES
 from ..measure.run_report import Device, Environment, Figure, RunReport
@@ -34,19 +34,10 @@ DEFAULT_LEVEL = 3
 _DISTURBED: tuple[BenchFlag, ...] = ("overlapped", "foreign_dla_activity")
 
 
-class Clock(Record):
-    """A clock during the work: its mean, and the highest once it had settled if that is known."""
-
-    mean_hertz: NonNegativeFloat
-    highest_hertz: NonNegativeFloat | None = None
-
-
 class Conditions(Record):
     """The circumstances of a measurement; ``None`` and a missing key are unknown.
 
     Attributes:
-        layer_types: Data type to the number of layers of the built engine.
-        fallback_layers: Layers that compute on the GPU in an engine for a DLA.
         optimization_level: ``None`` for a run: its record does not have it.
         sample_shapes: Shape of each input without its first dimension.
         parts_seconds: Medians of an inference: ``copies``, ``compute``, and ``host``, which is the
@@ -58,28 +49,19 @@ class Conditions(Record):
     """
 
     environment: Environment = Environment()
-    versions: dict[str, str] = {}
     backend: str | None = None
-    precision: Precision | None = None
-    layer_types: dict[str, NonNegativeInt] = {}
-    wide_layers: NonNegativeInt | None = None
-    reformat_layers: NonNegativeInt | None = None
-    fallback_layers: NonNegativeInt | None = None
+    built: Built = Built()
     batch: PositiveInt = 1
-    streams: PositiveInt = 1
-    has_cuda_graph: bool | None = None
-    has_transfers: bool | None = None
     optimization_level: NonNegativeInt | None = None
     process: Process = Process()
     sample_shapes: dict[str, tuple[int, ...]] = {}
     parts_seconds: dict[str, NonNegativeFloat] = {}
-    clocks: dict[str, Clock] = {}
+    clocks_hertz: dict[str, NonNegativeFloat] = {}
     throttled_ratio: Ratio = 0.0
     hottest_celsius: float | None = None
     background: dict[str, Ratio] = {}
     others_cores: NonNegativeFloat | None = None
     disturbed: tuple[str, ...] = ()
-    circumstances: Circumstances | None = None
 
 
 @dataclass(frozen=True)
@@ -184,15 +166,17 @@ def _side(
     }
     conditions = {
         "environment": environment.model_copy(
-            update={"power_mode": settings.power_mode or environment.power_mode, "versions": {}}
+            update={
+                "power_mode": settings.power_mode or environment.power_mode,
+                "versions": {**result.environment.versions, **environment.versions},
+            }
         ),
-        "versions": {**result.environment.versions, **environment.versions},
         "backend": one.backend,
-        "precision": settings.precision,
+        "built": one.built or Built(requested_precision=settings.precision),
         "batch": settings.batch,
         "process": settings.process,
         "optimization_level": settings.optimization_level,
-        "clocks": _clocks(one, runs),
+        "clocks_hertz": _clocks(one, runs),
         "throttled_ratio": min(1.0, one.flags.get("throttled", 0) / max(1, one.rounds)),
         "hottest_celsius": one.hottest_celsius,
         "background": result.background,
@@ -202,7 +186,6 @@ def _side(
         "others_cores": fmean(map(_others_cores, runs)) if runs else None,
         "disturbed": [flag for flag in _DISTURBED if flag in one.flags],
         "parts_seconds": _parts(one),
-        **_built(one.device, one.built),
     }
     problem = next((words for flag, words in _NOT_COMPARED.items() if flag in one.flags), None)
     if one.status != "ok" or not one.rounds:
@@ -225,19 +208,15 @@ def _per_input(figure: Figure | None, batch: int) -> Figure | None:
     return None if figure is None else figure.times(1 / batch)
 
 
-def _clocks(one: AcceleratorResult, runs: Sequence[RunReport]) -> dict[str, Clock]:
-    """Return the clocks of all rounds; without a mean, the middle of their range."""
+def _clocks(one: AcceleratorResult, runs: Sequence[RunReport]) -> dict[str, float]:
+    """Return the mean clocks of all rounds; else the middle of their range."""
     known: dict[str, list[float]] = {}
     for run in runs:
         for name, clock in run.telemetry.frequency.items() if run.telemetry else ():
             known.setdefault(name, []).append(clock.mean_hertz)
     for name, ends in one.clocks.items():
         known.setdefault(name, [ends.lowest_hertz, ends.highest_hertz])
-    tops = {name: ends.highest_hertz for name, ends in one.clocks.items()}
-    return {
-        name: Clock(mean_hertz=fmean(hertz), highest_hertz=tops.get(name))
-        for name, hertz in known.items()
-    }
+    return {name: fmean(hertz) for name, hertz in known.items()}
 
 
 def _others_cores(run: RunReport) -> float:
@@ -248,28 +227,9 @@ def _others_cores(run: RunReport) -> float:
     return used / seconds if seconds else 0.0
 
 
-def _built(device: Device, built: Built | None) -> dict[str, object]:
-    if built is None:
-        return {}
-    placement = built.placement
-    is_known = placement.verdict != "unknown"
-    on_gpu = len(placement.gpu_layers) if is_known and device.startswith("dla") else None
-    return {
-        **({} if built.requested_precision is None else {"precision": built.requested_precision}),
-        "layer_types": built.layer_types,
-        "wide_layers": len(built.wide_layers),
-        "reformat_layers": len(placement.reformat_layers) if is_known else None,
-        "fallback_layers": on_gpu,
-        "streams": built.streams,
-        "has_cuda_graph": built.has_cuda_graph,
-        "has_transfers": built.has_transfers,
-        "circumstances": built.circumstances,
-    }
-
-
 def _parts(one: AcceleratorResult) -> dict[str, float]:
     found = {stage: spent.p50_seconds for stage, spent in one.stages.items()}
-    if one.latency is None or "compute" not in found:
+    if one.latency is None or "compute" not in found or not one.latency.p50_seconds:
         return {}
     copies, compute = found.get("h2d", 0.0) + found.get("d2h", 0.0), found["compute"]
     host = max(0.0, one.latency.p50_seconds - copies - compute)
