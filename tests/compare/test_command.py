@@ -7,7 +7,8 @@ import pytest
 
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.compare.report import Comparison
-from tegrascope.daemon.results.records import LayerRow
+from tegrascope.daemon.measure.run_report import ProcessShare
+from tegrascope.daemon.results.records import LayerRow, Sweep, SweepPoint, Variant
 from tegrascope.daemon.store.store import Store
 
 from .world import Place, draw_network, record
@@ -280,6 +281,43 @@ def test_runs_are_compared_by_id_and_by_file(compare, figures, tmp_path):
     assert "no figure has an interval" in err
     status, _, err = compare("absent", "absent", options=state)
     assert (status, "absent is neither a file nor the id of one run" in err) == (1, True)
+
+
+def test_other_processes_of_the_rounds_are_contention(figures):
+    used = (ProcessShare(name="robot", cpu_seconds=62.0), ProcessShare(name="dla"))
+    slow = bench(Place(device="dla0", kernels=1.2), 2, stages=False)
+    beside = with_round(slow, other_processes=used)
+    [cause] = figures(bench(Place(device="dla0")), beside)["latency"].causes
+    assert (cause.name, cause.sentence) == (
+        "contention",
+        "other processes used 2.0 cores during B",
+    )
+
+
+def test_points_of_a_sweep_are_paired_by_their_settings(compare):
+    def sweep(seed, *batches):
+        places = [Place(batch=batch) for batch in batches]
+        points = tuple(
+            SweepPoint(
+                variant=Variant(batch=place.batch, precision="fp16"),
+                result=bench(place, seed).models[0].accelerators[0],
+                outcome="front",
+            )
+            for place in places
+        )
+        found = bench(seed=seed)
+        goals = ("latency", "throughput")
+        model = found.models[0].model_copy(
+            update={"accelerators": (), "sweep": Sweep(goals=goals, points=points)}
+        )
+        return found.model_copy(update={"models": (model,)})
+
+    _, out, _ = compare(sweep(1, 1, 4), sweep(2, 4, 8))
+    found = Comparison.model_validate_json(out)
+    assert [(one.variant_a, one.variant_b) for one in found.pairs] == [("fp16 batch 4",) * 2]
+    # The rounds do not tell their point, so they are not those of this one.
+    assert found.pairs[0].conditions_a.sample_shapes == {}
+    assert [one.reason for one in found.refused] == ["only in A", "only in B"]
 
 
 def test_results_of_several_models_are_paired_by_model_and_accelerator(compare):
