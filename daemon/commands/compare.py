@@ -3,27 +3,30 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...parsers.errors import UserError
 from ...parsers.values import printable
 from ..compare.report import compare, print_comparison
-from ..compare.sides import Side, sides_of
+from ..compare.sides import Side, published_side, sides_of
 from ..measure.run_report import RunReport
 from ..results.reading import read_result_or_run, validated
 from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, standard_output
 from . import DATABASE, Options, open_history, reader
 
+PUBLISHED = "published"
 EXAMPLE = (
     "tegrascope compare yesterday/ today/\n"
     "  tegrascope compare release/result.json result.json --fail-if-worse 5%\n"
+    "  tegrascope compare published result.json\n"
     "  tegrascope compare 0193a1 0193b7"
 )
 
 
 def add(option: Options) -> None:
     """Add the options."""
-    words = "result.json of bench, its directory, or a run: its id or its record as a file"
+    words = "result.json of bench, its directory, a run (id or file), or published: the nearest one"
     option("a RESULT", words)
     option("b RESULT", "the same; differences are those of B from A")
     option("--across", "compare different accelerators and boards too")
@@ -45,7 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     Return 1 if nothing could be compared, and for a gate if something could not; 3 if it is worse.
     """
-    here, there = (_sides(arguments, label) for label in ("a", "b"))
+    here, there = _sides(arguments, "a"), _sides(arguments, "b")
+    here, there = here or _published("A", there), there or _published("B", here)
     percentage: float | None = arguments.fail_if_worse
     limit = None if percentage is None else percentage / 100
     found = compare(here, there, across=arguments.across, limit=limit)
@@ -64,6 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _sides(arguments: argparse.Namespace, name: str) -> list[Side]:
     given: str = getattr(arguments, name)
     path = Path(given)
+    if given == PUBLISHED and not path.exists():
+        return []
     if path.exists() or path.suffix or len(path.parts) > 1:
         found = read_result_or_run(path)
     else:
@@ -79,3 +85,16 @@ def _sides(arguments: argparse.Namespace, name: str) -> list[Side]:
     if not sides:
         raise UserError(f"{given} has no measurement", "run the benchmark again")
     return sides
+
+
+def _published(label: str, own: Sequence[Side]) -> list[Side]:
+    """Return the nearest published results of measurements."""
+    found = [side for one in own if (side := published_side(label, one)) is not None]
+    if not found:
+        raise UserError(
+            f"nothing is published of {', '.join(f'{one.name} on {one.device}' for one in own)}"
+            if own
+            else "both are published results",
+            "docs/published.md lists the models; name a result.json of one of them",
+        )
+    return found

@@ -44,7 +44,16 @@ MAIN_SHARE = 0.5
 CLOCK_RATIO, WIDTH_RATIO, FREE_POINTS, CORES, HOTTER_CELSIUS = 1.02, 1.05, 0.1, 0.5, 10.0
 LOAD_AVERAGE = 2.0
 
-_BITS = {"fp32": 32, "tf32": 32, "fp16": 16, "bf16": 16, "int8": 8, "fp8": 8, "int4": 4, "fp4": 4}
+_BITS: Mapping[str | None, int] = {
+    "fp32": 32,
+    "tf32": 32,
+    "fp16": 16,
+    "bf16": 16,
+    "int8": 8,
+    "fp8": 8,
+    "int4": 4,
+    "fp4": 4,
+}
 _VERSIONS = ("tensorrt", "cuda-runtime", "cuda-driver", "onnxruntime")
 _KNOWN: Certainty = "known_direction"
 _ALL, _DEVICE = ("copies", "compute", "host"), ("compute",)
@@ -165,6 +174,8 @@ def _accelerator(two: _Two) -> Iterator[_Found]:
 def _amounts(two: _Two) -> Iterator[_Found]:
     """An inference with more inputs, or with others in flight, takes longer; an input costs less.
 
+    Two DLA cores have a higher rate than one.
+
     At most in proportion to their number.
     """
     here, there = two.good.conditions, two.bad.conditions
@@ -177,6 +188,10 @@ def _amounts(two: _Two) -> Iterator[_Found]:
         if factor > 1:
             words = two.words(name, before, after)
             yield _Found(name, "at_most", words, factor=factor)
+    if two.cost == "input" and (here.dla_cores or 0) > (there.dla_cores or 9):
+        words = two.words("DLA cores:", here.dla_cores, there.dla_cores)
+        factor = (here.dla_cores or 1) / (there.dla_cores or 1)
+        yield _Found("accelerator", "at_most", words, factor=factor)
     before, after = (one.process.mps_percentage or 100 for one in (here, there))
     if before > after:
         words = two.words("share of the GPU in percent", before, after)
@@ -222,7 +237,8 @@ def _retyped(two: _Two) -> str | None:
     They are wider, or narrower with more reformats or with layers that stay in floating point.
     """
     here, there = two.good.conditions.built, two.bad.conditions.built
-    before, after = _bits(here), _bits(there)
+    is_counted = bool(here.layer_types and there.layer_types)
+    before, after = _bits(here, is_counted=is_counted), _bits(there, is_counted=is_counted)
     if before is None or after is None:
         return None
     words = two.words("precision really built:", _types(here), _types(there))
@@ -235,12 +251,12 @@ def _retyped(two: _Two) -> str | None:
     return f"{words}; it has {added} reformats more, and {wide} layers in floating point"
 
 
-def _bits(built: Built) -> float | None:
-    """Return the mean width of the layers' types, or of the requested one."""
+def _bits(built: Built, *, is_counted: bool) -> float | None:
+    """Return the mean width of the layers' types; else that of the most frequent, or as asked."""
     counts = {name: n for name, n in built.layer_types.items() if name in _BITS}
-    if counts:
+    if is_counted and counts:
         return sum(_BITS[name] * n for name, n in counts.items()) / sum(counts.values())
-    return None if built.requested_precision is None else float(_BITS[built.requested_precision])
+    return _BITS.get(max(counts, key=lambda name: counts[name], default=built.requested_precision))
 
 
 def _types(built: Built) -> str:

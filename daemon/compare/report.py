@@ -22,7 +22,14 @@ LEAST_DIFFERENCE = 0.02
 LEAST_WITHOUT_INTERVAL = 0.05
 
 FigureName = Literal[
-    "latency", "latency_p99", "throughput", "net_energy", "gross_energy", "power", "gpu_load"
+    "latency",
+    "latency_p90",
+    "latency_p99",
+    "throughput",
+    "net_energy",
+    "gross_energy",
+    "power",
+    "gpu_load",
 ]
 Verdict = Literal["better", "worse", "no_difference", "unclear"]
 
@@ -40,6 +47,7 @@ class _Kind(NamedTuple):
 
 FIGURES = (
     _Kind("latency", "latency p50", seconds, seconds, "inference"),
+    _Kind("latency_p90", "latency p90", seconds, seconds),
     _Kind("latency_p99", "latency p99", seconds, seconds),
     _Kind("throughput", "throughput", rate, rate, "input", more_is_better=True),
     _Kind("net_energy", "energy per input, net", joules, joules, "energy"),
@@ -77,6 +85,8 @@ class Pair(Record):
     model: str
     device: Device
     device_b: Device
+    source_a: str
+    source_b: str
     variant_a: str = ""
     variant_b: str = ""
     is_simulated: bool = False
@@ -102,8 +112,6 @@ class Comparison(Record):
 
     schema_version: Literal[1] = SCHEMA_VERSION
     tegrascope: str = __version__
-    a: str
-    b: str
     pairs: tuple[Pair, ...] = ()
     refused: tuple[Refused, ...] = ()
     limit: Ratio | None = None
@@ -144,8 +152,6 @@ def compare(
             reason = "no figure has an interval in both, so nothing is surely worse"
             refused.append(Refused(model=pair.model, device=pair.device, reason=reason))
     return Comparison(
-        a=here[0].source,
-        b=there[0].source,
         pairs=tuple(pairs),
         refused=tuple(refused),
         limit=limit,
@@ -168,15 +174,20 @@ def _least_worse(one: Compared) -> float:
 
 
 def _pair(a: Side, b: Side) -> Pair:
-    names = (kind for kind in FIGURES if kind.name in a.figures and kind.name in b.figures)
+    kinds = [kind for kind in FIGURES if kind.name in a.figures and kind.name in b.figures]
+    if kinds[0].name.startswith("latency_p"):
+        # A published percentile stands for the median.
+        kinds[0] = kinds[0]._replace(cost="inference")
     return Pair(
         model=a.name,
         device=a.device,
         device_b=b.device,
+        source_a=a.source,
+        source_b=b.source,
         variant_a=a.variant,
         variant_b=b.variant,
         is_simulated=a.conditions.environment.simulated,
-        figures=tuple(_compared(kind, a, b) for kind in names),
+        figures=tuple(_compared(kind, a, b) for kind in kinds),
         conditions_a=a.conditions,
         conditions_b=b.conditions,
     )
@@ -220,9 +231,9 @@ def _ratio(one: Figure, other: Figure) -> Figure | None:
 
 def print_comparison(found: Comparison, stream: TextIO | None = None) -> None:
     """Print a table and the causes for each pair, and what was not compared."""
-    blocks: list[Block] = [Text(f"A: {found.a}"), Text(f"B: {found.b}")]
+    blocks: list[Block] = []
     for pair in found.pairs:
-        blocks += _blocks(pair)
+        blocks += [Text(f"A: {pair.source_a}"), Text(f"B: {pair.source_b}"), *_blocks(pair)]
     refused = [(f"{one.model} on {one.device}", one.reason) for one in found.refused]
     blocks.append(Items(refused, mark="not compared: "))
     blocks.append(Items([("", words) for words in found.failures], mark="✗ "))

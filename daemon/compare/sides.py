@@ -12,6 +12,8 @@ from ...parsers.records import Ratio, Record
 from ..measure.energy_report import IDLE_PHASES
 from ..measure.run_report import Device, Environment, Figure, RunReport
 from ..results.bench_page import name_of
+from ..results.published import Conditions as PublishedConditions
+from ..results.published import conditions_of, is_same, nearest
 from ..results.records import (
     AcceleratorResult,
     BenchFlag,
@@ -38,6 +40,7 @@ class Conditions(Record):
     """The circumstances of a measurement; ``None`` and a missing key are unknown.
 
     Attributes:
+        dla_cores: Those that worked together.
         optimization_level: ``None`` for a run: its record does not have it.
         sample_shapes: Shape of each input without its first dimension.
         parts_seconds: Medians of an inference: ``copies``, ``compute``, and ``host``, which is the
@@ -52,6 +55,7 @@ class Conditions(Record):
     backend: str | None = None
     built: Built = Built()
     batch: PositiveInt = 1
+    dla_cores: PositiveInt | None = None
     optimization_level: NonNegativeInt | None = None
     process: Process = Process()
     sample_shapes: dict[str, tuple[int, ...]] = {}
@@ -77,6 +81,7 @@ class Side:
         variant: Settings that differ from the usual ones, in words.
         problem: The reason why its figures cannot be compared.
         layers: The times of its layers, from a pass of their own.
+        known: Its conditions as far as published results have them.
     """
 
     label: str
@@ -89,6 +94,7 @@ class Side:
     variant: str = ""
     problem: str | None = None
     layers: Sequence[LayerRow] = ()
+    known: PublishedConditions = field(default_factory=PublishedConditions)
 
     @property
     def name(self) -> str:
@@ -157,6 +163,7 @@ def _side(
     environment = runs[-1].environment if runs else result.environment
     figures = {
         "latency": one.latency_seconds,
+        "latency_p90": Figure(value=one.latency.p90_seconds) if one.latency else None,
         "latency_p99": Figure(value=one.latency.p99_seconds) if one.latency else None,
         "throughput": one.throughput_per_second,
         "net_energy": _per_input(one.net_joules_per_inference, settings.batch),
@@ -174,6 +181,7 @@ def _side(
         "backend": one.backend,
         "built": one.built or Built(requested_precision=settings.precision),
         "batch": settings.batch,
+        "dla_cores": 1 if one.device.startswith("dla") else None,
         "process": settings.process,
         "optimization_level": settings.optimization_level,
         "clocks_hertz": _clocks(one, runs),
@@ -201,6 +209,56 @@ def _side(
         variant_of(settings),
         problem,
         one.layers,
+        conditions_of(one, model, result.model_copy(update={"settings": settings})),
+    )
+
+
+def published_side(label: str, own: Side) -> Side | None:
+    """Return the nearest published result as a side; ``None`` if there is none for this model.
+
+    What its source does not state is unknown, but for batch and streams, which are taken as equal.
+    Names of one thing become those of the own measurement.
+    """
+    row = nearest(own.model, own.device, own.known)
+    if row is None:
+        return None
+    here = own.conditions.environment
+    facts = {
+        "board": here.board if is_same("board", row.board, here.board) else row.board,
+        "power_mode": here.power_mode if is_same("mode", row.mode, own.known.mode) else row.mode,
+        "clocks_locked": row.clocks_locked,
+        "jetpack": row.jetpack,
+        "versions": {} if row.tensorrt is None else {"tensorrt": row.tensorrt},
+    }
+    built = Built(
+        requested_precision=row.precision,
+        has_cuda_graph=row.cuda_graph,
+        has_transfers=row.transfers,
+        streams=row.streams or own.conditions.built.streams,
+    )
+    statistic = row.statistic if row.statistic in ("p90", "p99") else None
+    values = {
+        f"latency_{statistic}" if statistic else "latency": row.latency_seconds,
+        "throughput": row.throughput_per_second,
+        "power": row.watts,
+    }
+    problem = None
+    if is_same("input", row.input, own.known.input) is False:
+        problem = f"its input is {row.input}, and that of {own.label} is {own.known.input}"
+    return Side(
+        label,
+        f"{row.title}: {row.model}, {row.address}",
+        own.model,
+        own.device,
+        {name: Figure(value=value) for name, value in values.items() if value is not None},
+        Conditions(
+            environment=Environment.model_validate(facts),
+            built=built,
+            batch=row.batch or own.conditions.batch,
+            dla_cores=row.dla_cores,
+        ),
+        variant=own.variant,
+        problem=problem,
     )
 
 

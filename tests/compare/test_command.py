@@ -7,7 +7,7 @@ import pytest
 
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.compare.report import Comparison
-from tegrascope.daemon.measure.run_report import ProcessShare
+from tegrascope.daemon.measure.run_report import Figure, ProcessShare
 from tegrascope.daemon.results.records import LayerRow, Sweep, SweepPoint, Variant
 from tegrascope.daemon.store.store import Store
 
@@ -339,6 +339,59 @@ def test_results_of_several_models_are_paired_by_model_and_accelerator(compare):
     assert [(one.device, one.reason) for one in found.refused] == [("dla0", "only in A")]
     assert compare(two(1), bench(seed=2), options=("--fail-if-worse", "50%"))[0] == 1
     assert compare(two(1), two(2), options=("--fail-if-worse", "50%"))[0] == 0
+
+
+def on_orin(model, batch, *size, board="NVIDIA Jetson AGX Orin Developer Kit", **place):
+    """Return a bench of a model by the name of its file, with inputs of a size."""
+    found = bench(Place(batch=batch, **place), seed=2)
+    (one,) = found.models
+    shapes = {"image": (batch, 3, *size)}
+    environment = found.environment.model_copy(update={"board": board})
+    changes = {"input_shapes": shapes, "environment": environment}
+    rounds = tuple(run.model_copy(update=changes) for run in one.rounds)
+    one = one.model_copy(update={"model": model, "rounds": rounds})
+    return found.model_copy(update={"models": (one,), "environment": environment})
+
+
+def test_one_dla_core_is_slower_than_two_published_ones(figures):
+    own = on_orin("resnet34-backbone.onnx", 1, 768, 1280, device="dla0", precision="int8")
+    own = changed(own, throughput_per_second=Figure(value=142.5, low=141, high=144))
+    throughput = figures("published", own)["throughput"]
+    assert (throughput.a.value, throughput.verdict) == (285, "unclear")
+    assert named(throughput) == ["accelerator", "versions"]
+    cause = throughput.causes[0]
+    assert (cause.certainty, cause.share) == ("at_most", 1.0)
+    assert cause.sentence == "DLA cores: 1 in B, 2 in A"
+
+
+def test_a_published_result_has_the_same_causes_as_an_own_one(compare, figures):
+    own = on_orin("resnet50.onnx", 1, 224, 224)
+    own = changed(own, latency_seconds=Figure(value=0.006, low=0.0059, high=0.0061))
+    latency = figures("published", own)["latency"]
+    assert (latency.a.value, named(latency)) == (0.003, ["transfers"])
+    assert "B copies" in latency.causes[0].sentence
+    # From the other side it is the faster one.
+    latency = figures(own, "published")["latency"]
+    assert (latency.ratio.value, named(latency)) == (0.5, ["transfers"])
+    out = compare("published", own, options=())[1]
+    assert "A: The experiment that founded this project: resnet50-v2-7, https://" in out
+
+
+def test_a_published_result_of_another_size_or_board_is_refused(compare, figures):
+    larger = on_orin("resnet50.onnx", 1, 448, 448)
+    assert "A: its input is 224x224, and that of B is 448x448" in compare("published", larger)[2]
+    xavier = on_orin("ssd-resnet-34.onnx", 1, 1200, 1200, device="dla0", board="Jetson AGX Xavier")
+    assert (
+        "different boards: AGX Orin 64GB and Jetson AGX Xavier" in compare("published", xavier)[2]
+    )
+    assert figures("published", xavier, options=("--across",))
+
+
+def test_nothing_published_is_one_line(compare):
+    status, out, err = compare("published", bench())
+    assert (status, out, "nothing is published of net on gpu" in err) == (1, "", True)
+    status, out, err = compare("published", "published")
+    assert (status, out, "both are published results" in err) == (1, "", True)
 
 
 def test_a_missing_file_is_one_line(compare):
