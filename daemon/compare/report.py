@@ -1,7 +1,7 @@
 """The comparison of two results: figures, differences, causes, and what was not compared."""
 
 from collections.abc import Callable, Iterator, Sequence
-from math import hypot
+from math import sqrt
 from typing import Literal, NamedTuple, TextIO
 
 from ... import __version__
@@ -220,13 +220,18 @@ def _compared(kind: _Kind, a: Side, b: Side) -> Compared:
 
 
 def _ratio(one: Figure, other: Figure) -> Figure | None:
-    """Return one figure over another; ``None`` if they are not both above 0."""
+    """Return one figure over another; ``None`` if they are not both above 0.
+
+    The interval has every ratio r for which that of ``one - r * other`` contains 0.
+    """
     if one.value <= 0 or other.value <= 0:
         return None
-    ratio = one.value / other.value
-    if one.half is None or other.half is None:
+    ratio, halves = one.value / other.value, (one.half, other.half)
+    if halves[0] is None or halves[1] is None or halves[1] >= other.value:
         return Figure(value=ratio)
-    return Figure.around(ratio, ratio * hypot(one.half / one.value, other.half / other.value))
+    product, square = one.value * other.value, other.value**2 - halves[1] ** 2
+    root = sqrt(product**2 - square * (one.value**2 - halves[0] ** 2))
+    return Figure(value=ratio, low=(product - root) / square, high=(product + root) / square)
 
 
 def print_comparison(found: Comparison, stream: TextIO | None = None) -> None:

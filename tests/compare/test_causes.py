@@ -219,6 +219,22 @@ def test_a_difference_is_explained_from_two_per_cent_on():
     assert [one.name for one in first(1.06, None).causes] == ["batch"]
 
 
+def test_the_interval_of_a_ratio_agrees_with_that_of_the_difference():
+    def ratio(b, half_b, a, half_a):
+        figures = [Figure.around(a, half_a), Figure.around(b, half_b)]
+        sides = [side(n, figures={"throughput": one}) for n, one in zip("AB", figures, strict=True)]
+        return compare(sides[:1], sides[1:]).pairs[0].figures[1].ratio
+
+    known = ratio(90.0, 3.0, 100.0, 4.0)
+    # An exact denominator scales the interval; two uncertain figures are Fieller's case.
+    assert ratio(90.0, 3.0, 100.0, 0.0).low == pytest.approx(0.87)
+    for end in (known.low, known.high):
+        assert abs(90.0 - end * 100.0) == pytest.approx((3.0**2 + (end * 4.0) ** 2) ** 0.5)
+    # Half of A could be missing: its interval reaches far above.
+    assert ratio(40.0, 1.0, 100.0, 50.0).high == pytest.approx(0.8, rel=0.01)
+    assert ratio(40.0, 1.0, 100.0, 100.0).low is None
+
+
 def test_what_works_against_a_difference_is_named_unless_it_is_only_possible():
     fast = side("A", figures={"latency": Figure(value=1.0)}, batch=4, backend="tensorrt")
     slow = side("B", figures={"latency": Figure(value=2.0)}, backend="trtexec")
