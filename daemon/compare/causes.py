@@ -10,7 +10,7 @@ from ...parsers.records import Ratio, Record
 from ..measure.figures import present
 from ..results.caveats import BUSY_CPU, BUSY_GPU
 from ..terminal import celsius, percent
-from .sides import Conditions, Side
+from .sides import MeasuredContext, Side
 
 CauseName = Literal[
     "accelerator",
@@ -33,14 +33,14 @@ CauseName = Literal[
     "versions",
 ]
 Certainty = Literal["measured", "at_most", "known_direction", "possible"]
-# What a figure is a cost of: of an inference in time, of an input in time or in energy.
+# A figure is the time of an inference, the time of an input, or the energy of an input.
 Cost = Literal["inference", "input", "energy"]
 
 # Causes below this share of a difference are not named.
 LEAST_SHARE = 0.1
 # From this share on, a quantified cause is ranked before those that only have a direction.
 MAIN_SHARE = 0.5
-# Smaller differences of conditions are those of two measurements of the same thing.
+# Two measurements of the same thing can differ by as much.
 CLOCK_RATIO, WIDTH_RATIO, FREE_POINTS, CORES, HOTTER_CELSIUS = 1.02, 1.05, 0.1, 0.5, 10.0
 LOAD_AVERAGE = 2.0
 
@@ -60,12 +60,13 @@ _ALL, _DEVICE = ("copies", "compute", "host"), ("compute",)
 
 
 class Cause(Record):
-    """A difference of conditions that explains a difference of figures.
+    """A difference of the context that explains a difference of figures.
 
     Attributes:
         certainty: ``measured``: the records tell how much; ``at_most``: they bound it;
             ``known_direction``: only the direction is known; ``possible``: not even that.
-        share: Of the logarithm of the ratio of both figures; ``None`` if it is not quantified.
+        share: Logarithm of the effect over that of the ratio of both figures; ``None`` if it is
+            not quantified.
     """
 
     name: CauseName
@@ -145,7 +146,7 @@ class _Two(NamedTuple):
 
 def _growth(two: _Two) -> dict[str, float]:
     """Return the share of each part of an inference in its growth; empty if it is not known."""
-    here, there = two.good.conditions, two.bad.conditions
+    here, there = two.good.context, two.bad.context
     # Inferences in flight at once overlap: their parts do not add up.
     is_serial = max(here.built.streams, there.built.streams) == 1 and two.cost != "energy"
     if not is_serial or not here.parts_seconds or not there.parts_seconds:
@@ -163,7 +164,7 @@ def _growth(two: _Two) -> dict[str, float]:
 
 
 def _accelerator(two: _Two) -> Iterator[_Found]:
-    here, there = (one.conditions.environment for one in (two.good, two.bad))
+    here, there = (one.context.environment for one in (two.good, two.bad))
     found = two.differs("accelerator", two.good.device, two.bad.device)
     found += two.differs("board", here.board, there.board)
     found += two.differs("module", here.module, there.module)
@@ -178,7 +179,7 @@ def _amounts(two: _Two) -> Iterator[_Found]:
 
     At most in proportion to their number.
     """
-    here, there = two.good.conditions, two.bad.conditions
+    here, there = two.good.context, two.bad.context
     amounts: tuple[tuple[CauseName, int, int], ...] = (
         ("batch", here.batch, there.batch),
         ("streams", here.built.streams, there.built.streams),
@@ -201,7 +202,7 @@ def _amounts(two: _Two) -> Iterator[_Found]:
 def _calls(two: _Two) -> Iterator[_Found]:
     """Copies of inputs and outputs, and launches layer by layer."""
     good, bad = two.good.label, two.bad.label
-    here, there = two.good.conditions, two.bad.conditions
+    here, there = two.good.context, two.bad.context
     if there.built.has_transfers and here.built.has_transfers is False:
         factor, certainty = None, _KNOWN
         if here.parts_seconds and there.parts_seconds:
@@ -216,7 +217,7 @@ def _calls(two: _Two) -> Iterator[_Found]:
 
 def _engine(two: _Two) -> Iterator[_Found]:
     """Less search for kernels, other types, and layers that left the DLA."""
-    before, after = (one.conditions.optimization_level for one in (two.good, two.bad))
+    before, after = (one.context.optimization_level for one in (two.good, two.bad))
     if before is not None and after is not None and before > after:
         words = two.words("built at optimisation level", before, after)
         yield _Found("optimization_level", _KNOWN, words, _DEVICE)
@@ -236,7 +237,7 @@ def _retyped(two: _Two) -> str | None:
 
     They are wider, or narrower with more reformats or with layers that stay in floating point.
     """
-    here, there = two.good.conditions.built, two.bad.conditions.built
+    here, there = two.good.context.built, two.bad.context.built
     is_counted = bool(here.layer_types and there.layer_types)
     before, after = _bits(here, is_counted=is_counted), _bits(there, is_counted=is_counted)
     if before is None or after is None:
@@ -265,7 +266,7 @@ def _types(built: Built) -> str:
 
 
 def _fell_back(two: _Two) -> str | None:
-    placements = [one.conditions.built.placement for one in (two.good, two.bad)]
+    placements = [one.context.built.placement for one in (two.good, two.bad)]
     before, after = (len(one.gpu_layers) for one in placements)
     is_known = all(one.verdict != "unknown" for one in placements)
     if "gpu" in (two.good.device, two.bad.device) or not is_known or after <= before:
@@ -307,7 +308,7 @@ def _shares_of_layers(two: _Two) -> dict[str, float]:
 def _clocks(two: _Two) -> Iterator[_Found]:
     """Lower clocks, by the reason why they are lower: throttling, the power mode, or neither."""
     good, bad = two.good, two.bad
-    here, there = good.conditions, bad.conditions
+    here, there = good.context, bad.context
     reasons: list[tuple[CauseName, str]] = []
     if there.throttled_ratio > here.throttled_ratio:
         words = f"{bad.label} throttled in {percent(there.throttled_ratio)} of its rounds"
@@ -339,14 +340,14 @@ def _clocks(two: _Two) -> Iterator[_Found]:
             yield _Found(name, "at_most", sentence, factor=factor)
 
 
-def _megahertz(found: Conditions, name: str) -> str:
+def _megahertz(found: MeasuredContext, name: str) -> str:
     return f"{found.clocks_hertz[name] / 1e6:.0f} MHz"
 
 
 def _slowed(side: Side, ratios: Mapping[str, float]) -> float:
     """Return by how much an inference is slower at most, if its parts scale with their clocks."""
     device, emc, cpu = (ratios.get(name, 1.0) for name in (side.device, "emc", "cpu"))
-    parts = side.conditions.parts_seconds
+    parts = side.context.parts_seconds
     if side.device == "cpu" or not parts:
         return max(device, emc)
     slowed = parts["compute"] * max(device, emc) + parts["copies"] * emc + parts["host"] * cpu
@@ -354,7 +355,7 @@ def _slowed(side: Side, ratios: Mapping[str, float]) -> float:
 
 
 def _contention(two: _Two) -> Iterator[_Found]:
-    bad, here, there = two.bad, two.good.conditions, two.bad.conditions
+    bad, here, there = two.bad, two.good.context, two.bad.context
     busier = {
         name: f"the {name.upper()} was {percent(ratio)} busy before {bad.label}"
         for name, ratio in there.background.items()
@@ -377,7 +378,7 @@ def _contention(two: _Two) -> Iterator[_Found]:
 
 def _possible(two: _Two) -> Iterator[_Found]:
     """Differences that may explain it, without a direction."""
-    here, there, differs = two.good.conditions, two.bad.conditions, two.differs
+    here, there, differs = two.good.context, two.bad.context, two.differs
     mine, yours = here.environment, there.environment
     method = differs("GPU", mine.gpu_uuid, yours.gpu_uuid)
     method += differs("niceness", here.process.nice, there.process.nice)
@@ -407,7 +408,7 @@ def _possible(two: _Two) -> Iterator[_Found]:
 
 def _badly_built(two: _Two) -> list[str]:
     """Return what may have led the builder of one engine to worse kernels."""
-    mine, yours = (one.conditions.built.circumstances for one in (two.good, two.bad))
+    mine, yours = (one.context.built.circumstances for one in (two.good, two.bad))
     if mine is None or yours is None:
         return []
     hints = []

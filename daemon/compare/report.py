@@ -12,7 +12,7 @@ from ..results.bench_page import SIMULATED_TITLE
 from ..results.document import Block, Heading, Items, Table, Text, print_document, shown, with_half
 from ..terminal import ABSENT, joules, percent, points, rate, seconds, watts
 from .causes import Cause, CauseName, Cost, causes_of
-from .sides import Conditions, Side, pairs_of, refusal
+from .sides import MeasuredContext, Side, pairs_of, refusal
 
 # Raised whenever a key changes its meaning or goes; new keys may come at any time.
 SCHEMA_VERSION: Literal[1] = 1
@@ -62,9 +62,9 @@ class Compared(Record):
 
     Attributes:
         difference: B less A, with its interval if both have one; ``ratio`` is B over A.
-        verdict: Of B: ``unclear`` without an interval.
+        verdict: Whether B is better; ``unclear`` without an interval.
         causes: The most important one first; empty if the difference is too small to explain.
-        opposed: What differs too, and by its direction works against the difference.
+        opposed: Causes with a known direction that work against the difference.
         is_unexplained: It is large enough, and nothing known differs that explains it.
     """
 
@@ -91,12 +91,12 @@ class Pair(Record):
     variant_b: str = ""
     is_simulated: bool = False
     figures: tuple[Compared, ...]
-    conditions_a: Conditions
-    conditions_b: Conditions
+    context_a: MeasuredContext
+    context_b: MeasuredContext
 
 
 class Refused(Record):
-    """What was not compared."""
+    """A measurement that was not compared, and the reason."""
 
     model: str
     device: Device
@@ -107,7 +107,8 @@ class Comparison(Record):
     """The document of ``compare --json``.
 
     Attributes:
-        limit: Of ``--fail-if-worse``; ``failures`` are what is surely worse by more.
+        limit: The share that ``--fail-if-worse`` allows. The figures in ``failures`` are surely
+            worse by more.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -186,10 +187,10 @@ def _pair(a: Side, b: Side) -> Pair:
         source_b=b.source,
         variant_a=a.variant,
         variant_b=b.variant,
-        is_simulated=a.conditions.environment.simulated,
+        is_simulated=a.context.environment.simulated,
         figures=tuple(_compared(kind, a, b) for kind in kinds),
-        conditions_a=a.conditions,
-        conditions_b=b.conditions,
+        context_a=a.context,
+        context_b=b.context,
     )
 
 
@@ -235,7 +236,7 @@ def _ratio(one: Figure, other: Figure) -> Figure | None:
 
 
 def print_comparison(found: Comparison, stream: TextIO | None = None) -> None:
-    """Print a table and the causes for each pair, and what was not compared."""
+    """Print a table and the causes for each pair, and the measurements that were refused."""
     blocks: list[Block] = []
     for pair in found.pairs:
         blocks += [Text(f"A: {pair.source_a}"), Text(f"B: {pair.source_b}"), *_blocks(pair)]

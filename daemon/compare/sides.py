@@ -1,4 +1,4 @@
-"""One measurement as figures and the conditions under which they were measured."""
+"""One measurement: its figures and their context."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +12,7 @@ from ...parsers.records import Ratio, Record
 from ..measure.energy_report import IDLE_PHASES
 from ..measure.run_report import Device, Environment, Figure, RunReport
 from ..results.bench_page import name_of
-from ..results.published import Conditions as PublishedConditions
-from ..results.published import conditions_of, is_same, nearest
+from ..results.published import Conditions, conditions_of, is_same, nearest
 from ..results.records import (
     AcceleratorResult,
     BenchFlag,
@@ -36,8 +35,8 @@ DEFAULT_LEVEL = 3
 _DISTURBED: tuple[BenchFlag, ...] = ("overlapped", "foreign_dla_activity")
 
 
-class Conditions(Record):
-    """The circumstances of a measurement; ``None`` and a missing key are unknown.
+class MeasuredContext(Record):
+    """All that may have influenced figures; ``None`` and a missing key are unknown.
 
     Attributes:
         dla_cores: Those that worked together.
@@ -70,7 +69,7 @@ class Conditions(Record):
 
 @dataclass(frozen=True)
 class Side:
-    """Figures of a model on an accelerator, with their conditions.
+    """Figures of a model on an accelerator, with their context.
 
     Results of bench, runs of the store and published numbers are all of this form.
 
@@ -81,7 +80,7 @@ class Side:
         variant: Settings that differ from the usual ones, in words.
         problem: The reason why its figures cannot be compared.
         layers: The times of its layers, from a pass of their own.
-        known: Its conditions as far as published results have them.
+        known: Its context in the form of published results.
     """
 
     label: str
@@ -89,12 +88,12 @@ class Side:
     model: str
     device: Device
     figures: Mapping[str, Figure]
-    conditions: Conditions = field(default_factory=Conditions)
+    context: MeasuredContext = field(default_factory=MeasuredContext)
     model_sha256: str | None = None
     variant: str = ""
     problem: str | None = None
     layers: Sequence[LayerRow] = ()
-    known: PublishedConditions = field(default_factory=PublishedConditions)
+    known: Conditions = field(default_factory=Conditions)
 
     @property
     def name(self) -> str:
@@ -171,7 +170,7 @@ def _side(
         "power": one.mean_watts,
         "gpu_load": one.utilization.get("gpu"),
     }
-    conditions = {
+    context = {
         "environment": environment.model_copy(
             update={
                 "power_mode": settings.power_mode or environment.power_mode,
@@ -204,7 +203,7 @@ def _side(
         model.model,
         one.device,
         {name: figure for name, figure in figures.items() if figure is not None},
-        Conditions.model_validate(conditions),
+        MeasuredContext.model_validate(context),
         model.model_sha256,
         variant_of(settings),
         problem,
@@ -216,13 +215,13 @@ def _side(
 def published_side(label: str, own: Side) -> Side | None:
     """Return the nearest published result as a side; ``None`` if there is none for this model.
 
-    What its source does not state is unknown, but for batch and streams, which are taken as equal.
-    Names of one thing become those of the own measurement.
+    A condition that its source does not state is unknown; batch and streams are taken as equal.
+    Board and mode get the names of the own measurement if they are the same.
     """
     row = nearest(own.model, own.device, own.known)
     if row is None:
         return None
-    here = own.conditions.environment
+    here = own.context.environment
     facts = {
         "board": here.board if is_same("board", row.board, here.board) else row.board,
         "power_mode": here.power_mode if is_same("mode", row.mode, own.known.mode) else row.mode,
@@ -234,7 +233,7 @@ def published_side(label: str, own: Side) -> Side | None:
         requested_precision=row.precision,
         has_cuda_graph=row.cuda_graph,
         has_transfers=row.transfers,
-        streams=row.streams or own.conditions.built.streams,
+        streams=row.streams or own.context.built.streams,
     )
     statistic = row.statistic if row.statistic in ("p90", "p99") else None
     values = {
@@ -251,10 +250,10 @@ def published_side(label: str, own: Side) -> Side | None:
         own.model,
         own.device,
         {name: Figure(value=value) for name, value in values.items() if value is not None},
-        Conditions(
+        MeasuredContext(
             environment=Environment.model_validate(facts),
             built=built,
-            batch=row.batch or own.conditions.batch,
+            batch=row.batch or own.context.batch,
             dla_cores=row.dla_cores,
         ),
         variant=own.variant,
@@ -304,7 +303,7 @@ def refusal(a: Side, b: Side, *, across: bool) -> str | None:
     for one in (a, b):
         if one.problem is not None:
             return f"{one.label}: {one.problem}"
-    here, there = a.conditions.environment, b.conditions.environment
+    here, there = a.context.environment, b.context.environment
     if a.model_sha256 and b.model_sha256:
         if a.model_sha256 != b.model_sha256:
             return f"different models: SHA-256 {a.model_sha256[:12]}… and {b.model_sha256[:12]}…"
@@ -312,7 +311,7 @@ def refusal(a: Side, b: Side, *, across: bool) -> str | None:
         return f"different models, as far as their names show: {a.name} and {b.name}"
     if here.simulated != there.simulated:
         return f"{(a if here.simulated else b).label} is simulated, and the other is not"
-    shapes = a.conditions.sample_shapes, b.conditions.sample_shapes
+    shapes = a.context.sample_shapes, b.context.sample_shapes
     if all(shapes) and shapes[0] != shapes[1]:
         return f"inputs of different shapes: {_shapes(shapes[0])} and {_shapes(shapes[1])}"
     if not across:

@@ -4,7 +4,7 @@ import pytest
 
 from tegrascope.daemon.compare.causes import causes_of
 from tegrascope.daemon.compare.report import compare
-from tegrascope.daemon.compare.sides import Conditions, Side, refusal
+from tegrascope.daemon.compare.sides import MeasuredContext, Side, refusal
 from tegrascope.daemon.measure.run_report import Environment, Figure
 from tegrascope.parsers.inference.events import Process
 from tegrascope.parsers.inference.placement import Built, Circumstances, Placement
@@ -15,7 +15,7 @@ SHORT = {"copies": 1e-4, "compute": 1e-3, "host": 1e-4}
 
 def side(label="A", device="gpu", figures=None, model="net.onnx", sha=None, **conditions):
     found = {"latency": Figure(value=1e-3), **(figures or {})}
-    return Side(label, label, model, device, found, Conditions(**conditions), sha)
+    return Side(label, label, model, device, found, MeasuredContext(**conditions), sha)
 
 
 def named(good, bad, cost="inference", ratio=1.5):

@@ -316,7 +316,7 @@ def test_points_of_a_sweep_are_paired_by_their_settings(compare):
     found = Comparison.model_validate_json(out)
     assert [(one.variant_a, one.variant_b) for one in found.pairs] == [("fp16 batch 4",) * 2]
     # The rounds do not tell their point, so they are not those of this one.
-    assert found.pairs[0].conditions_a.sample_shapes == {}
+    assert found.pairs[0].context_a.sample_shapes == {}
     assert [one.reason for one in found.refused] == ["only in A", "only in B"]
 
 
