@@ -12,7 +12,7 @@ from ...parsers.records import Ratio, Record
 from ..measure.energy_report import IDLE_PHASES
 from ..measure.run_report import Device, Environment, Figure, RunReport
 from ..results.bench_page import name_of
-from ..results.published import Conditions, conditions_of, is_same, nearest
+from ..results.published import Conditions, board_words, conditions_of, is_same, nearest
 from ..results.records import (
     AcceleratorResult,
     BenchFlag,
@@ -244,6 +244,8 @@ def published_side(label: str, own: Side) -> Side | None:
     problem = None
     if is_same("input", row.input, own.known.input) is False:
         problem = f"its input is {row.input}, and that of {own.label} is {own.known.input}"
+    if not board_words(here.board):
+        problem = f"published results are of Jetsons, and {own.label} is of {here.board}"
     return Side(
         label,
         f"{row.title}: {row.model}, {row.address}",

@@ -385,6 +385,9 @@ def test_a_published_result_of_another_size_or_board_is_refused(compare, figures
         "different boards: AGX Orin 64GB and Jetson AGX Xavier" in compare("published", xavier)[2]
     )
     assert figures("published", xavier, options=("--across",))
+    server = on_orin("resnet50.onnx", 1, 224, 224, board="NVIDIA H100 80GB HBM3")
+    reason = "published results are of Jetsons, and B is of NVIDIA H100 80GB HBM3"
+    assert reason in compare("published", server)[2]
 
 
 def test_nothing_published_is_one_line(compare):
