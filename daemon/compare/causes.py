@@ -40,7 +40,7 @@ Cost = Literal["inference", "input", "energy"]
 LEAST_SHARE = 0.1
 # From this share on, a quantified cause is ranked before those that only have a direction.
 MAIN_SHARE = 0.5
-# Two measurements of the same thing can differ by as much.
+# Up to these limits a difference is not a cause.
 CLOCK_RATIO, WIDTH_RATIO, FREE_POINTS, CORES, HOTTER_CELSIUS = 1.02, 1.05, 0.1, 0.5, 10.0
 LOAD_AVERAGE = 2.0
 

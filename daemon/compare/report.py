@@ -16,7 +16,7 @@ from .sides import MeasuredContext, Side, pairs_of, refusal
 
 # Raised whenever a key changes its meaning or goes; new keys may come at any time.
 SCHEMA_VERSION: Literal[1] = 1
-# Two benches of the same thing can differ by so much although their intervals are narrower.
+# Smaller differences are not explained: intervals do not contain what changes between sessions.
 LEAST_DIFFERENCE = 0.02
 # A difference without an interval is explained from here on: steady rounds lie within it.
 LEAST_WITHOUT_INTERVAL = 0.05
