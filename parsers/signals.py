@@ -144,9 +144,6 @@ def split(column: str) -> tuple[Signal, str] | None:
 
 OWN_PROCESS: Final = "tegrascope"
 """The name of the daemon and of all its children among the processes."""
-OTHER_PROCESSES: Final = "other"
-"""The name of processes that are unknown, or too many to be named."""
-
 UNKNOWN_PROCESS: Final = "other"
 """The name of processes that are not known, or one too many."""
 

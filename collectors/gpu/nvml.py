@@ -21,6 +21,7 @@ from ..board.boards import is_thor
 from ..children.program import python_child
 from ..lines.collector import LineCollector, Opening, SourceSettings
 from ..lines.program import BACKOFF_SECONDS, ProcessSource
+from ..processes.shown import ShownNames
 
 # A driver that nothing keeps awake wakes with the first call, which takes long.
 _SILENCE_SECONDS = 20.0
@@ -29,8 +30,6 @@ _GPU = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Fa-f-]+", re.ASCII)
 
 
 _LOG = logging.getLogger(__name__)
-# Columns that are shown at most, as a multiple of the processes that are shown at one time.
-_NAMED_AT_MOST_FACTOR = 10
 _FRESH_INTERVALS, _FRESH_SECONDS = 5, 3.0
 # A machine without the package or the driver will hardly get it soon.
 _PAUSE_BESIDE_SECONDS = (0.5, 60.0)
@@ -128,13 +127,11 @@ class NvmlCompanion:
             name_of: Returns the name of a process; ``None`` shows no processes.
         """
         self._source = source
-        self._top = top
-        self._names = frozenset(names) | {signals.OWN_PROCESS}
+        self._names = ShownNames(top, names, clock)
         self._name_of = name_of
         self._clock = clock
         interval = source.interval_seconds or 1.0
         self._fresh_ns = round(max(_FRESH_SECONDS, _FRESH_INTERVALS * interval) * 1e9)
-        self._ever_shown: set[str] = set()
         self._sample: GpuSample | None = None
         self._memory: tuple[int, Mapping[str, int]] = (0, {})
         self._thread = threading.Thread(target=self._run, name="nvml", daemon=True)
@@ -188,26 +185,15 @@ class NvmlCompanion:
             self._source.stop()
 
     def _by_name(self, used_bytes: Mapping[int, int]) -> Mapping[str, int]:
-        """Return the memory of the configured names and of the largest others; the rest as other.
-
-        Names are bounded, as each is a column for as long as telemetry is kept.
-        """
+        """Return the memory of the names that are shown; the rest as other."""
         total: Counter[str] = Counter()
         for pid, used in used_bytes.items():
             name = None if self._name_of is None else self._name_of(pid)
-            total[name or signals.OTHER_PROCESSES] += used
-        shown: Counter[str] = Counter()
-        most, room = _NAMED_AT_MOST_FACTOR * self._top, self._top
-        for name, used in total.most_common():
-            if name not in self._names:
-                is_known = name in self._ever_shown or len(self._ever_shown) < most
-                if name == signals.OTHER_PROCESSES or not room or not is_known:
-                    shown[signals.OTHER_PROCESSES] += used
-                    continue
-                self._ever_shown.add(name)
-                room -= 1
-            shown[name] += used
-        return shown
+            total[name or signals.UNKNOWN_PROCESS] += used
+        unknown = total.pop(signals.UNKNOWN_PROCESS, 0)
+        shown = {name: total.pop(name) for name in self._names.choose(total)[0]}
+        other = unknown + total.total()
+        return shown | ({signals.UNKNOWN_PROCESS: other} if other else {})
 
     def _run(self) -> None:
         try:

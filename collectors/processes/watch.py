@@ -11,11 +11,9 @@ import psutil
 from ...parsers import signals
 from ..base import SYSTEM_CLOCK, Clock, pause
 from .names import ProcessNames
+from .shown import ShownNames
 
 PERIOD_SECONDS = 10.0
-# Names that are shown in a day: each is a column of the tables for as long as telemetry is kept.
-_SHOWN_AT_MOST_FACTOR = 10
-_DAY_NS = 86_400_000_000_000
 _COUNTED_AT_MOST = 512
 
 _LOG = logging.getLogger(__name__)
@@ -67,8 +65,7 @@ class ProcessWatch:
             on_look: Called with the processes that are shown, after each look.
         """
         self.problem: str | None = None
-        self._top = top
-        self._names = frozenset(names)
+        self._names = ShownNames(top, names, clock)
         self._known = ProcessNames() if known is None else known
         self._on_look = on_look
         self._clock = clock
@@ -78,7 +75,6 @@ class ProcessWatch:
         # When each living process started, and its CPU time at the last look.
         self._living: dict[int, tuple[float, float]] = {}
         self._total: dict[str, float] = {}
-        self._shown_ns: dict[str, int] = {}
         self._fresh: tuple[ProcessUse, ...] = ()
         self._wake = threading.Event()
         self._stopping = False
@@ -134,7 +130,7 @@ class ProcessWatch:
         for name, seconds in grown.items():
             self._total[name] = self._total.get(name, 0.0) + seconds
         self._forget(found)
-        shown, beyond = self._choose(grown, now_ns)
+        shown, beyond = self._names.choose(grown)
         if beyond:
             name = signals.UNKNOWN_PROCESS
             grown[name] = sum(grown[one] for one in beyond)
@@ -143,30 +139,6 @@ class ProcessWatch:
             shown.append(name)
         uses = (self._use_of(name, grown[name] / elapsed, found[name]) for name in shown)
         return tuple(use for use in uses if use is not None)
-
-    def _choose(self, grown: Mapping[str, float], now_ns: int) -> tuple[list[str], list[str]]:
-        """Return the names to show, and busy ones beyond the most names of a day.
-
-        To show are configured ones, ours, and the busiest others.
-        """
-        fixed = [name for name in grown if name in self._names or name == signals.OWN_PROCESS]
-        busiest = sorted(grown, key=lambda name: (-grown[name], name))
-        most = _SHOWN_AT_MOST_FACTOR * self._top
-        known = {n: at for n, at in self._shown_ns.items() if now_ns - at < _DAY_NS}
-        chosen: list[str] = []
-        beyond: list[str] = []
-        for name in busiest:
-            if len(chosen) == self._top or not grown[name]:
-                break
-            if name in fixed:
-                continue
-            if name not in known and len(known) >= most:
-                beyond.append(name)
-                continue
-            known[name] = now_ns
-            chosen.append(name)
-        self._shown_ns = known
-        return [*chosen, *fixed], beyond
 
     def _use_of(
         self, name: str, cores: float, processes: Sequence[tuple[float, int]]
