@@ -130,6 +130,10 @@ class Companion(Protocol):
     name: str  # a label value: ``sysfs``, ``ftrace`` …
 
     @property
+    def source(self) -> LineSource | None:
+        """The lines that it reads, if any; a source logs its outages itself."""
+
+    @property
     def problem(self) -> str | None:
         """Why it gives nothing, with the remedy; ``None`` while no problem is known."""
 

@@ -149,6 +149,7 @@ class SysfsCompanion:
     """
 
     name = "sysfs"
+    source = None
     _stuck_ns = _STUCK_NS
 
     def __init__(

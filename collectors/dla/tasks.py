@@ -321,7 +321,7 @@ class DlaTraceCompanion:
         Args:
             name_of: Returns the name of the process that submitted a task, or ``None``.
         """
-        self._source = source
+        self.source = source
         self._clock = clock
         self._tasks = DlaTasks(counter_hertz, name_of)
         self._lock = threading.Lock()
@@ -335,8 +335,8 @@ class DlaTraceCompanion:
     @property
     def problem(self) -> str | None:
         """Why it gives no values, with the remedy."""
-        if self._unavailable is not None or self._source.problem is not None:
-            return self._unavailable or self._source.problem
+        if self._unavailable is not None or self.source.problem is not None:
+            return self._unavailable or self.source.problem
         with self._lock:
             counter, has_cores = self._tasks.counter, bool(self._tasks.busy_seconds())
         if counter.is_wrong and counter.measured_hertz is not None:
@@ -382,7 +382,7 @@ class DlaTraceCompanion:
 
     def stop(self) -> None:
         """End the source and the thread."""
-        self._source.stop()
+        self.source.stop()
         if self._thread.is_alive():
             self._thread.join(timeout=2.0)
 
@@ -411,7 +411,7 @@ class DlaTraceCompanion:
 
     def _run(self) -> None:
         try:
-            for line in self._source.lines():
+            for line in self.source.lines():
                 self.take(line.value, line.monotonic_ns)
         except Exception:
             _LOG.exception("the trace of the DLA stops")

@@ -126,7 +126,7 @@ class NvmlCompanion:
             top: How many names of processes are shown besides the configured ``names``.
             name_of: Returns the name of a process; ``None`` shows no processes.
         """
-        self._source = source
+        self.source = source
         self._names = ShownNames(top, names, clock)
         self._name_of = name_of
         self._clock = clock
@@ -140,8 +140,8 @@ class NvmlCompanion:
     def problem(self) -> str | None:
         """Why it gives no values, with the remedy."""
         if self._sample is not None and self._sample.at_ns < self._oldest_ns():
-            return self._source.problem or "NVML does not answer: see dmesg"
-        return self._source.problem
+            return self.source.problem or "NVML does not answer: see dmesg"
+        return self.source.problem
 
     def _oldest_ns(self) -> int:
         return self._clock.monotonic_ns() - self._fresh_ns
@@ -166,7 +166,7 @@ class NvmlCompanion:
 
     def stop(self) -> None:
         """End the source and the thread."""
-        self._source.stop()
+        self.source.stop()
         if self._thread.is_alive():
             self._thread.join(timeout=2.0)
 
@@ -182,7 +182,7 @@ class NvmlCompanion:
             self._memory = found.at_ns, self._by_name(found.used_bytes)
         elif not gives_beside(found, with_processes=self._name_of is not None):
             _LOG.info("NVML supports neither load nor power nor processes here: it is not read")
-            self._source.stop()
+            self.source.stop()
 
     def _by_name(self, used_bytes: Mapping[int, int]) -> Mapping[str, int]:
         """Return the memory of the names that are shown; the rest as other."""
@@ -197,7 +197,7 @@ class NvmlCompanion:
 
     def _run(self) -> None:
         try:
-            for line in self._source.lines():
+            for line in self.source.lines():
                 self.take(line.value)
         except Exception:
             _LOG.exception("NVML is no longer read")

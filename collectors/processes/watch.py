@@ -47,6 +47,7 @@ class ProcessWatch:
     """
 
     name = "processes"
+    source = None
 
     def __init__(
         self,

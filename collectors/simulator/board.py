@@ -344,6 +344,7 @@ class SimulatedKernel:
     """A companion with the columns that the files of ``/sys`` give on a board."""
 
     name = "sysfs"
+    source = None
     problem: str | None = None
 
     def __init__(self, board: SimulatedBoard) -> None:

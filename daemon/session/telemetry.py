@@ -372,7 +372,8 @@ class TelemetryFeed:
                         self._warn_once(f"{companion.name}: {what} in parsers/signals.py")
             problem = companion.problem
             up[companion.name] = problem is None
-            if problem is not None:
+            source = companion.source
+            if problem is not None and (source is None or problem != source.problem):
                 self._warn_once(f"{companion.name}: {problem}")
         return found, up
 

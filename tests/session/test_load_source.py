@@ -24,7 +24,7 @@ COLUMN = "gpu.utilization_ratio"
 class Nvml:
     """Gives the load of each line in turn, or nothing."""
 
-    name, problem = "nvml", None
+    name, source, problem = "nvml", None, None
 
     def __init__(self, *loads: float | None) -> None:
         self._loads = iter(loads)

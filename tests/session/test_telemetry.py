@@ -5,8 +5,9 @@ from types import MappingProxyType
 
 import pytest
 
-from tegrascope.collectors.base import Stamped
+from tegrascope.collectors.base import LineSource, Stamped
 from tegrascope.collectors.lines.collector import TegrastatsCollector
+from tegrascope.collectors.lines.program import ProcessSource
 from tegrascope.collectors.simulator.board import JumpClock, SimulatorSource
 from tegrascope.daemon.export.metrics import Page
 from tegrascope.daemon.export.snapshot import LiveState, Snapshot
@@ -25,8 +26,10 @@ class Beside:
         name: str,
         said: Mapping[str, float] = MappingProxyType({}),
         problem: str | None = None,
+        source: LineSource | None = None,
     ) -> None:
         self.name = name
+        self.source = source
         self.problem = problem
         self.said = said
         self.asked = self.started = self.stopped = 0
@@ -82,6 +85,16 @@ def test_a_companion_in_trouble_is_down_and_told_once(caplog):
     assert live.snapshot.companions_up == {"well": True, "ill": False}
     told = [record.message for record in caplog.records if "dmesg" in record.message]
     assert told == ["ill: no answer: look at dmesg"]
+
+
+def test_an_outage_of_a_reader_is_logged_by_its_source_alone(caplog):
+    source = ProcessSource(["/none/reader"], interval_seconds=1.0, name="ill")
+    source.problem = "no reader: look at dmesg"
+    _, live = take((Beside("ill", problem=source.problem, source=source),))
+    assert live.snapshot.companions_up == {"ill": False}
+    assert "dmesg" not in caplog.text
+    take((Beside("ill", problem="no answer: look at dmesg", source=source),))
+    assert "ill: no answer: look at dmesg" in caplog.text
 
 
 @pytest.mark.unknown_columns
