@@ -1,6 +1,7 @@
 """Small value types that all rooms share: names of devices, durations and text to print."""
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat
@@ -10,6 +11,7 @@ Device = Literal["gpu", "dla0", "dla1", "cpu", "external"]
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*", re.ASCII)
 # 100 years: their nanoseconds fit the integers of SQLite and of the operating system's calls.
 _LONGEST_DAYS = 36500
+_NAMED_AT_MOST = 5
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 
 
@@ -50,6 +52,16 @@ def printable(text: str, most: int | None = None) -> str:
     if most is not None and len(text) > most:
         text = f"{text[:most]}…"
     return text.translate(_CONTROLS).encode("utf-8", "backslashreplace").decode()
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the first five of many names, and how many more there are.
+
+    >>> some_of("abcdefg")
+    'a, b, c, d, e and 2 more'
+    """
+    more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
+    return f"{', '.join(names[:_NAMED_AT_MOST])}{more}"
 
 
 _PERCENT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*%\s*", re.ASCII)

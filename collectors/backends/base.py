@@ -19,13 +19,13 @@ from ...parsers.inference.events import (
 )
 from ...parsers.inference.layers import LayerProfile
 from ...parsers.inference.placement import Built, Placement
+from ...parsers.values import some_of
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
 _ALL_DEVICES = ("cpu", "gpu", "dla0", "dla1")
-_NAMED_AT_MOST = 5
 BUILDS = "builds the engine, which may take minutes"
 
 
@@ -287,6 +287,5 @@ def require_pure(model: str, placement: Placement) -> None:
         remedy = "set fallback: forbid, which fails to build where a layer needs the GPU"
     else:
         names = placement.gpu_layers
-        more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
-        what = f"{len(names)} layers run on the GPU: {', '.join(names[:_NAMED_AT_MOST])}{more}"
+        what = f"{len(names)} layers run on the GPU: {some_of(names)}"
     raise UserError(f"{model} is not pure on the DLA: {what}", remedy)

@@ -4,7 +4,6 @@ TensorRT chooses kernels by their measured time. Beside other builds it chooses 
 cache keeps them.
 """
 
-import fcntl
 import os
 import re
 import stat
@@ -20,6 +19,7 @@ from ...parsers.errors import UserError
 from ...parsers.inference.placement import Circumstances
 from ..board.readers import available_bytes, clocks_locked, find_clocks, read_text
 from ..models.files import external_files
+from .engine_cache import try_lock
 
 LOCK_NAME = "tegrascope-build.lock"
 # The first is the place for locks of all users; the second is there without it.
@@ -79,7 +79,7 @@ def turn_to_build(
         while (opened := _open_lock(root)) is not None:
             lock, path = opened
             held.callback(os.close, lock)
-            while not _is_taken(lock):
+            while not try_lock(lock):
                 holders = _holders(lock, root)
                 waited_for += [pid for pid in holders if pid not in waited_for]
                 who = f"process {', '.join(map(str, holders))}" if holders else "another process"
@@ -96,7 +96,10 @@ def turn_to_build(
             with suppress(OSError):
                 if os.path.samestat(path.lstat(), os.fstat(lock)):
                     break
-        wanted = None if model is None else build_bytes(_size_of(model))
+        wanted = None
+        if model is not None:
+            files = (model, *external_files(model))
+            wanted = build_bytes(sum(path.stat().st_size for path in files))
         found = Circumstances(
             load_average=_load_average(root),
             free_memory_bytes=_free_memory(root),
@@ -150,24 +153,12 @@ def _open_lock(root: Path) -> tuple[int, Path] | None:
     return None
 
 
-def _is_taken(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _holders(lock: int, root: Path) -> list[int]:
     """Return the processes that hold the lock, as far as the kernel lists them."""
     inode = os.fstat(lock).st_ino
     text = read_text(root / "proc/locks", 1 << 20) or ""
     found = re.findall(rf"^\d+: FLOCK .* (\d+) \S+:{inode} ", text, re.MULTILINE)
     return sorted({int(pid) for pid in found} - {0, os.getpid()})
-
-
-def _size_of(model: Path) -> int:
-    return sum(path.stat().st_size for path in (model, *external_files(model)))
 
 
 def _load_average(root: Path) -> float | None:

@@ -20,6 +20,7 @@ from ...parsers.inference.calibration import (
     release_number,
 )
 from ...parsers.inference.events import Order
+from ...parsers.values import some_of
 from ..base import write_atomic
 from ..models.files import sha256_of
 from .cuda_runtime import load_cuda
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 _ARRAYS = frozenset({".npy", ".npz"})
 _IMAGES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp"})
-_NAMED_AT_MOST = 5
 _PROGRESS_SECONDS = 2.0
 QUANTISE = "put Q/DQ nodes into the model (ModelOpt does that)"
 CALIBRATE = "tegrascope engines calibrate MODEL --data DIR -o CACHE makes one"
@@ -411,10 +411,8 @@ class Calibration:
                 f"the calibration cache has no scale for any tensor of {model}", CALIBRATE
             )
         if lacking:
-            more = f" and {len(lacking) - _NAMED_AT_MOST} more" * (len(lacking) > _NAMED_AT_MOST)
-            shown = f"{', '.join(lacking[:_NAMED_AT_MOST])}{more}"
             words = f"{len(lacking)} of {len(names)} tensors have no scale, so the layers at them"
-            self.notes.append(f"{words} may not run in int8: {shown}")
+            self.notes.append(f"{words} may not run in int8: {some_of(lacking)}")
 
     def finish(self, tensors: Iterable[str], model: str, *, is_built: bool) -> None:
         """Release the buffers, raise the error of the data if any, and keep new scales."""

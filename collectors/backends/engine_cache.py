@@ -152,7 +152,7 @@ class EngineCache:
         while True:
             path = self.directory / f"{key}.lock"
             with path.open("ab") as file:
-                if not _is_free(file):
+                if not try_lock(file):
                     progress("waits for another process, which builds or loads the same engine")
                     fcntl.flock(file, fcntl.LOCK_EX)
                 # If it was pruned before it was locked, the name leads to another file now.
@@ -271,7 +271,7 @@ class EngineCache:
         """Remove an engine and return the bytes freed; ``None`` if a process is about to use it."""
         lock = self.directory / f"{entry.sidecar.key}.lock"
         with lock.open("ab") as file:
-            if not _is_free(file):
+            if not try_lock(file):
                 return None
             freed = 0
             own = (entry.plan.with_suffix(suffix) for suffix in (".plan", ".plan.bad", ".json"))
@@ -290,7 +290,7 @@ class EngineCache:
             is_stray = path.suffix in _SUFFIXES and key not in known
             is_old = path.suffix == ".part" and time.time() - path.stat().st_mtime > 3600
             with suppress(FileNotFoundError), (self.directory / f"{key}.lock").open("rb") as lock:
-                is_stray = is_stray and _is_free(lock)
+                is_stray = is_stray and try_lock(lock)
             if is_old or is_stray:
                 path.unlink(missing_ok=True)
 
@@ -331,8 +331,8 @@ def _difference(first: "NDArray[numpy.generic]", now: "NDArray[numpy.generic]") 
     return min(off / size, 1.0) if size else float(off > 0)
 
 
-def _is_free(lock: BinaryIO) -> bool:
-    """Take a lock unless another process has it; return whether it was taken."""
+def try_lock(lock: BinaryIO | int) -> bool:
+    """Take the lock of a file unless another process has it; return whether it was taken."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

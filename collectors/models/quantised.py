@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...parsers.errors import BackendUnavailable, UserError
+from ...parsers.values import some_of
 from .files import INSTALL
 
 _Q, _DQ = "QuantizeLinear", "DequantizeLinear"
@@ -29,7 +30,6 @@ _CUTTING = frozenset({"Clip", "Relu"})
 # These make no value below 0; those keep it so if all that they compute with is.
 _POSITIVE = frozenset({"Relu", "Sigmoid", "Softmax"})
 _KEEPING_SIGN = _MOVING | {"Add", "AveragePool", "Concat", "GlobalAveragePool", "Mul"}
-_NAMED_AT_MOST = 5
 _AGAIN = "quantise it to int8, activations per tensor and weights per channel"
 
 
@@ -261,9 +261,7 @@ class _Translation:
         words = "Q/DQ nodes were removed, since this TensorRT takes none for a DLA"
         yield f"{words}; {len(self._scales)} tensors have scales"
         for words, names in self._noted.items():
-            more = len(names) - _NAMED_AT_MOST
-            shown = ", ".join(names[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
-            yield f"{len(names)} {words}: {shown}"
+            yield f"{len(names)} {words}: {some_of(names)}"
 
 
 def _along(values: Any, array: Any, node: Any) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 from ...parsers.errors import PIP_INSTALL
 from ...parsers.nvpmodel import PowerMode
+from ...parsers.values import some_of
 from ..measure.quality import CLOCK_RATIO
 from ..measure.run_report import Environment
 from ..terminal import percent, seconds
@@ -19,7 +20,6 @@ BUSY_CPU, BUSY_GPU = 0.15, 0.05
 FEW_INFERENCES = 1000
 # Above this share of layers in floating point, int8 has little to gain.
 WIDE_SHARE = 0.1
-NAMED_AT_MOST = 5
 INT8_REMEDY = "run it in fp16, or give the tensors of these layers a scale and an int8 form"
 
 _LOCK, _QUIET = "lock the clocks (jetson_clocks, nvidia-smi -lgc)", "stop other programs"
@@ -144,17 +144,12 @@ def int8_slower(int8: AcceleratorResult, fp16: AcceleratorResult) -> tuple[str, 
         wide, reformats = int8.built.wide_layers, int8.built.placement.reformat_layers
         added = [one for one in reformats if one not in fp16.built.placement.reformat_layers]
         if wide:
-            words.append(f"{len(wide)} layers stay in floating point ({_names(wide)})")
+            words.append(f"{len(wide)} layers stay in floating point ({some_of(wide)})")
         if added:
-            words.append(f"{len(added)} layers that only reformat are added ({_names(added)})")
+            words.append(f"{len(added)} layers that only reformat are added ({some_of(added)})")
         if not wide and not added and int8.built.layer_types:
             words.append("no layer stays in floating point and no reformat is added")
     return "; ".join(words), INT8_REMEDY
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED_AT_MOST} more" if len(names) > NAMED_AT_MOST else ""
-    return f"{', '.join(names[:NAMED_AT_MOST])}{more}"
 
 
 def caveats_of(results: Sequence[AcceleratorResult]) -> tuple[Caveat, ...]:
@@ -195,7 +190,7 @@ def _found(result: AcceleratorResult) -> Iterator[tuple[Any, ...]]:
         placement = result.built.placement
         count = max(len(placement.gpu_layers) + len(placement.dla_layers), len(wide))
         if len(wide) > WIDE_SHARE * count:
-            yield "int8_partial", len(wide), count, _names(wide)
+            yield "int8_partial", len(wide), count, some_of(wide)
     for name in ("emc", result.device):
         clock = result.clocks.get(name) if name != "cpu" else None
         if clock is not None and clock.highest_hertz > CLOCK_RATIO * clock.lowest_hertz:
@@ -250,4 +245,4 @@ def explain_flag(flag: BenchFlag, processes: Sequence[str] = ()) -> str | None:
 
 
 def _in_brackets(names: Sequence[str]) -> str:
-    return f" ({_names(names)})" if names else ""
+    return f" ({some_of(names)})" if names else ""
