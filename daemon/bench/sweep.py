@@ -34,34 +34,13 @@ LOOK_SHARE = 4
 LEAST_IDLE_SECONDS = 1.0
 
 
-def _numbers(least: int, most: int) -> tuple[Callable[[str], int], str]:
-    def read(text: str) -> int:
-        number = int(text)
-        if not least <= number <= most:
-            raise ValueError
-        return number
-
-    return read, f"numbers from {least} to {most}"
-
-
-def _precision(text: str) -> str:
-    if text not in ("fp32", "fp16", "int8"):
-        raise ValueError
-    return text
-
-
-def _mode(text: str) -> str:
-    if not text:
-        raise ValueError
-    return text
-
-
-_AXES: dict[SweepAxis, tuple[Callable[[str], int | str], str]] = {
-    "batch": _numbers(1, 65_536),
-    "streams": _numbers(1, 1024),
-    "precision": (_precision, "fp32, fp16 or int8"),
-    "mps": _numbers(1, 100),
-    "power-mode": (_mode, "names or numbers of nvpmodel's modes"),
+# The values of each axis; None is any word.
+_AXES: dict[SweepAxis, tuple[range | tuple[str, ...] | None, str]] = {
+    "batch": (range(1, 65_537), "numbers from 1 to 65536"),
+    "streams": (range(1, 1025), "numbers from 1 to 1024"),
+    "precision": (("fp32", "fp16", "int8"), "fp32, fp16 or int8"),
+    "mps": (range(1, 101), "numbers from 1 to 100"),
+    "power-mode": (None, "names or numbers of nvpmodel's modes"),
 }
 
 
@@ -77,14 +56,15 @@ def axis(text: str) -> tuple[SweepAxis, tuple[int | str, ...]]:
         raise argparse.ArgumentTypeError(
             f"{given!r} is not an axis of a sweep; use {', '.join(_AXES)}, as in batch=1,2,4"
         )
-    read, kind = _AXES[name]
-    found = []
+    known, kind = _AXES[name]
+    found: list[int | str] = []
     for value in values.split(","):
-        try:
-            found.append(read(value.strip()))
-        except ValueError:
+        word = value.strip()
+        is_number = isinstance(known, range) and word.isascii() and word.isdecimal()
+        found.append(int(word) if is_number else word)
+        if not word or (known is not None and found[-1] not in known):
             problem = f"{name}: {value!r} is not a value; use {kind}, as in {name}=A,B"
-            raise argparse.ArgumentTypeError(problem) from None
+            raise argparse.ArgumentTypeError(problem)
     return name, tuple(dict.fromkeys(found))
 
 
