@@ -110,6 +110,10 @@ class Signal:
         is_index = text.isascii() and text.isdigit()
         return text if text and (is_index or self.label not in ("core", "gpc")) else None
 
+    def owns(self, column: str) -> bool:
+        """Return whether a column is of this signal."""
+        return self.label_of(column) is not None
+
     def by_label(self, columns: Mapping[str, V]) -> dict[str, V]:
         """Return the columns of this signal, by their variable part.
 

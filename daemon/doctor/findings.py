@@ -103,19 +103,16 @@ def read_board(machine: Machine) -> Board:
     module, cores = identify(compatible, model)
     markers = ("/.dockerenv", "/run/.containerenv")
     marker = next((path for path in markers if machine.there(path) == "there"), None)
+    # Every container of a pod has it: "Accessing the API from a Pod", Kubernetes documentation.
+    pod = "Kubernetes" if "KUBERNETES_SERVICE_HOST" in machine.environ else None
     return Board(
         is_jetson=module is not None or l4t is not None or "nvidia,tegra" in compatible,
         model=model or None,
         module=module,
         dla_cores=cores,
         l4t=l4t,
-        container=marker or machine.environ.get("container") or _kubernetes(machine),
+        container=marker or machine.environ.get("container") or pod,
     )
-
-
-def _kubernetes(machine: Machine) -> str | None:
-    # Every container of a pod has it: "Accessing the API from a Pod", Kubernetes documentation.
-    return "Kubernetes" if "KUBERNETES_SERVICE_HOST" in machine.environ else None
 
 
 def ends_within(seconds: float, name: str, work: Callable[[], None]) -> bool:

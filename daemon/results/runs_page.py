@@ -122,7 +122,7 @@ def _averaged(block: Block, rows: Sequence[int], width: int) -> Block:
 
 @cache
 def _is_shown(column: str) -> bool:
-    return any(signal.by_label({column: None}) for signal in _SHOWN)
+    return any(signal.owns(column) for signal in _SHOWN)
 
 
 def _head(title: str, history: History, stored: _Stored) -> Iterator[Part]:

@@ -108,7 +108,6 @@ _ABOUT = (
     " intervals. Left and low is better. Accelerators differ in colour and shape."
 )
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _FOOT = 960, 360, 64, 168, 28, 44
-_SHAPES = ("circle", "square")
 
 
 class _Mark(NamedTuple):

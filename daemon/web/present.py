@@ -128,7 +128,7 @@ class Present:
 
 
 def _is_of_a_process(column: str) -> bool:
-    return any(signal.label_of(column) is not None for signal in DLA_SECONDS.values())
+    return any(signal.owns(column) for signal in DLA_SECONDS.values())
 
 
 def _dla_cores(environment: Environment) -> int | None:

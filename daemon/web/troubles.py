@@ -153,7 +153,7 @@ class Troubles:
         rails = tuple(map(signals.RAIL_POWER.column, rails))
 
         def is_wanted(column: str) -> bool:
-            return column in rails or signals.THROTTLE_EVENTS.label_of(column) is not None
+            return column in rails or signals.THROTTLE_EVENTS.owns(column)
 
         def since_ns(minutes: int) -> int:
             return moment.wall_ns - minutes * _MINUTE
@@ -199,7 +199,7 @@ class Troubles:
         """Yield the zones that reach their shutdown within an hour at the present rate."""
         points: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
         since_ns = moment.wall_ns - RISING_MINUTES * _MINUTE
-        for block in self._timeline.blocks_since(since_ns, wanted=_is_temperature):
+        for block in self._timeline.blocks_since(since_ns, wanted=signals.TEMPERATURE.owns):
             at = fsum((wall - moment.wall_ns) / _MINUTE for wall in block.wall_ns)
             for zone, column in signals.TEMPERATURE.by_label(block.columns).items():
                 celsius = mean_present(column)
@@ -394,12 +394,8 @@ class _Core:
         return min((after - before) / (end_ns - begin_ns) * _S, 1.0)
 
 
-def _is_temperature(column: str) -> bool:
-    return signals.TEMPERATURE.label_of(column) is not None
-
-
 def _is_of_a_dla(column: str) -> bool:
-    return any(signal.label_of(column) is not None for signal in _DLA)
+    return any(signal.owns(column) for signal in _DLA)
 
 
 def _regression(points: Sequence[tuple[int, float]], wall_ns: int) -> float | None:

@@ -177,7 +177,9 @@ def placement_of(log: Sequence[str], inspector: str | None, device: str) -> Plac
     kinds = dict(on_gpu)
     places: dict[str, _Place] = dict.fromkeys(on_dla, "dla")
     undecided = False
-    for name, kind in _inspected(inspector) or finished or on_gpu:
+    # Without detail, the inspector has only the names.
+    inspected = [_Layer(layer.name, layer.kind.lower()) for layer in read_layers(inspector)]
+    for name, kind in inspected or finished or on_gpu:
         place = _place(name, kind or kinds.get(name, ""), device, kinds)
         if place is None:
             undecided |= name not in places
@@ -268,11 +270,6 @@ def _kind_and_name(text: str) -> _Layer:
     if colon and kind.replace("_", "").isalnum() and kind.isupper() and name.strip():
         return _Layer(name.strip(), kind.lower())
     return _Layer(text)
-
-
-def _inspected(inspector: str | None) -> list[_Layer]:
-    """Return the layers of an engine; without detail, only their names."""
-    return [_Layer(layer.name, layer.kind.lower()) for layer in read_layers(inspector)]
 
 
 def _place(name: str, kind: str, device: str, kinds: Mapping[str, str]) -> _Place | None:
