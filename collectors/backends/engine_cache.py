@@ -44,8 +44,8 @@ _SUFFIXES = (".plan", ".bad", ".lock", ".json", ".npz")
 _DLA_FIRMWARE = "sys/kernel/debug/nvdla0/firmware/version"
 
 
-class Sidecar(Record):
-    """Facts about a built engine, kept next to it as JSON."""
+class EngineFacts(Record):
+    """Facts about a built engine."""
 
     key: str
     model: str
@@ -54,6 +54,11 @@ class Sidecar(Record):
     plan_bytes: NonNegativeInt
     built_wall_ns: NonNegativeInt
     built: Built
+
+
+class Sidecar(EngineFacts):
+    """The facts with the log and the inspector's answer, kept next to the engine as JSON."""
+
     log: tuple[str, ...] = ()
     inspector: str | None = None
 

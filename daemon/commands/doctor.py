@@ -1,7 +1,6 @@
 """``tegrascope doctor``: runs all checks within time limits, and prints the findings."""
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -9,17 +8,18 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import tee
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from ... import __version__
 from ...collectors.board.machine import Machine
 from ...parsers.errors import UserError
+from ...parsers.records import Record
 from ..doctor.board import check_board, check_clocks, check_dla, check_room
 from ..doctor.findings import TENSORRT_SECONDS, Check, Context, Finding, Level, ends_within
 from ..doctor.software import check_inference, check_service, check_telemetry, check_workloads
 from ..settings.config import Config
 from ..settings.file import ConfigError, load_config
-from ..terminal import CHECK_SAYS_NO, GOOD
+from ..terminal import CHECK_SAYS_NO, GOOD, standard_output
 from . import INSTALLED_STATE, Options, default_state_dir
 
 EXAMPLE = "tegrascope doctor\n  sudo tegrascope doctor -c /etc/tegrascope.yaml --json"
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     findings = examine(make_context(Machine(), arguments.config, arguments.state_dir))
     if arguments.json:
         found = list(findings)
-        print(json.dumps(as_document(found), indent=2, ensure_ascii=False))
+        print(as_document(found).model_dump_json(indent=2), file=standard_output())
     else:
         shown, kept = tee(findings)
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -157,13 +157,22 @@ def summary(found: Sequence[Finding]) -> str:
     return f"The main job can't be done; it is stopped by: {', '.join(dict.fromkeys(blocking))}."
 
 
-def as_document(found: Sequence[Finding]) -> dict[str, Any]:
+class Examination(Record):
+    """The findings for programs; ``ok`` is whether the main job is possible."""
+
+    format: Literal[1] = 1
+    version: str
+    ok: bool
+    counts: dict[Level, int]
+    findings: tuple[Finding, ...]
+
+
+def as_document(found: Sequence[Finding]) -> Examination:
     """Return the report for programs; docs/doctor.md describes it."""
     levels = [finding.level for finding in found]
-    return {
-        "format": 1,
-        "version": __version__,
-        "ok": not any(finding.blocking for finding in found),
-        "counts": {level: levels.count(level) for level in _COLOURS},
-        "findings": [finding.model_dump() for finding in found],
-    }
+    return Examination(
+        version=__version__,
+        ok=not any(finding.blocking for finding in found),
+        counts={level: levels.count(level) for level in _COLOURS},
+        findings=tuple(found),
+    )

@@ -1,21 +1,22 @@
 """``tegrascope engines list|show|build|calibrate|prune``."""
 
 import argparse
-import json
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
 from ...collectors.backends.calibration import input_files
-from ...collectors.backends.engine_cache import EngineCache, Entry
+from ...collectors.backends.engine_cache import EngineCache, EngineFacts, Entry
 from ...collectors.catalog import LOADABLE_BACKEND, default_backend
 from ...parsers.errors import UserError
 from ...parsers.inference.calibration import ALGORITHMS, parse_calibration
 from ...parsers.inference.events import Loaded, Order, Phase, Progress, RunEvent
-from ...parsers.inference.layers import read_layers
+from ...parsers.inference.layers import EngineLayer, read_layers
 from ...parsers.inference.placement import Built
+from ...parsers.records import Record
 from ..results.document import Facts, print_document
 from ..results.layers import layer_table
 from ..session.executor import Executor
@@ -28,10 +29,39 @@ _TITLES = ("engine", "model", "device", "batch", "precision", "MB", "verdict", "
 _PHASES = {"load": "loads the model", "warm_up": "runs it once"}
 
 
+class CachedEngine(EngineFacts):
+    """An engine for programs; ``layers`` are only in ``engines show``."""
+
+    used_wall_ns: int
+    layers: tuple[EngineLayer, ...] = ()
+
+
+class EngineList(Record):
+    """The engines in the cache, the last used first."""
+
+    directory: str
+    engines: tuple[CachedEngine, ...]
+
+
+class EngineBuilds(Record):
+    """What was built, or was there already, by device; a device that failed is absent."""
+
+    engines: dict[str, Built]
+
+
+def _for_programs(entry: Entry, layers: Sequence[EngineLayer] = ()) -> CachedEngine:
+    facts = entry.sidecar.model_dump(exclude={"inspector", "log"})
+    return CachedEngine(**facts, used_wall_ns=entry.used_wall_ns, layers=tuple(layers))
+
+
 def list_engines(arguments: argparse.Namespace) -> int:
-    """Print a table of the engines in the cache, the last used first."""
+    """Print the engines in the cache, the last used first."""
     directory = arguments.state_dir / "engines"
     entries = EngineCache(directory).entries() if directory.is_dir() else []
+    if arguments.json:
+        listed = EngineList(directory=str(directory), engines=tuple(map(_for_programs, entries)))
+        print(listed.model_dump_json(exclude_none=True), file=standard_output())
+        return GOOD
     now_ns = time.time_ns()
     print_table(_TITLES, [_row(entry, now_ns) for entry in entries])
     total = sum(entry.sidecar.plan_bytes for entry in entries)
@@ -46,12 +76,12 @@ def show_engine(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"there are no engines in {directory}", "build one: tegrascope engines build"
         )
-    sidecar = EngineCache(directory).find(arguments.key).sidecar
+    entry = EngineCache(directory).find(arguments.key)
+    sidecar = entry.sidecar
     layers = read_layers(sidecar.inspector)
     if arguments.json:
-        document = sidecar.model_dump(mode="json", exclude_none=True, exclude={"inspector", "log"})
-        document["layers"] = [layer.model_dump(exclude_none=True) for layer in layers]
-        print(json.dumps(document, indent=1), file=standard_output())
+        document = _for_programs(entry, layers)
+        print(document.model_dump_json(exclude_none=True, indent=1), file=standard_output())
         return GOOD
     built = sidecar.built
     nodes = {node for layer in layers for node in layer.nodes}
@@ -74,7 +104,12 @@ def show_engine(arguments: argparse.Namespace) -> int:
 
 def build_engines(arguments: argparse.Namespace) -> int:
     """Build an engine for each device, in a process of its own, and run it once."""
-    return max(_build(arguments, device) for device in arguments.on)
+    results = {device: _build(arguments, device) for device in arguments.on}
+    if arguments.json:
+        built = {device: found[0] for device, (_, found) in results.items() if found}
+        document = EngineBuilds(engines=built)
+        print(document.model_dump_json(exclude_none=True), file=standard_output())
+    return max(status for status, _ in results.values())
 
 
 def prune_engines(arguments: argparse.Namespace) -> int:
@@ -123,7 +158,7 @@ def calibrate(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _build(arguments: argparse.Namespace, device: str) -> int:
+def _build(arguments: argparse.Namespace, device: str) -> tuple[int, list[Built]]:
     status, found = _work(
         arguments,
         device,
@@ -137,7 +172,7 @@ def _build(arguments: argparse.Namespace, device: str) -> int:
         shapes=dict(arguments.shape),
         rebuild=arguments.again,
     )
-    for built in found:
+    for built in () if arguments.json else found:
         took = f"built in {built.build_seconds or 0:.1f} s"
         if built.circumstances is not None and built.circumstances.waited_seconds:
             took += f" after waiting {built.circumstances.waited_seconds:.0f} s for other builds"
@@ -150,7 +185,7 @@ def _build(arguments: argparse.Namespace, device: str) -> int:
         )
         for note in built.notes:
             print(f"  {note}")
-    return status
+    return status, found
 
 
 def _work(arguments: argparse.Namespace, device: str, **changes: object) -> tuple[int, list[Built]]:
@@ -219,6 +254,7 @@ def add(option: Options) -> None:
         "tegrascope engines show 3f9a1c",
         "print the layers of an engine, and the ONNX nodes that were fused into each",
     )
+    listing("--json", "print one JSON object")
     showing("key KEY", "the key of engines list, or its beginning")
     showing("--json", "print one JSON object")
     building = add_command(
@@ -251,6 +287,7 @@ def add(option: Options) -> None:
         " optimization_level",
         choices=range(6),
     )
+    building("--json", "print one JSON object, with what is recorded of each engine")
     building("--again", "even if it is there: beside other work a worse one may have been built")
     words = "give up after so long (default: %(default)s)"
     building("--timeout SECONDS", words, default=3600.0)

@@ -7,16 +7,29 @@ from datetime import datetime
 from typing import Any
 
 from ...parsers.errors import UserError
-from ..terminal import open_output, print_table
+from ...parsers.records import Record
+from ..measure.run_report import RunReport
+from ..terminal import open_output, print_table, standard_output
 from . import DATABASE, Options, add_command, open_history
 
 _TITLES = ("run", "started", "workload", "device", "outcome", "p50 ms", "J/inf", "W", "flags")
 
 
+class RunList(Record):
+    """Finished runs, newest first, as they were stored."""
+
+    runs: tuple[RunReport, ...]
+
+
 def list_runs(arguments: argparse.Namespace) -> int:
-    """Print a table of finished runs, newest first."""
+    """Print finished runs, newest first."""
     with open_history(arguments) as history:
-        print_table(_TITLES, map(_row, history.runs(arguments.number, arguments.workload)))
+        runs = history.runs(arguments.number, arguments.workload)
+        if arguments.json:
+            # A record of an older release may not have the form of today.
+            print(json.dumps({"runs": list(runs)}), file=standard_output())
+        else:
+            print_table(_TITLES, map(_row, runs))
     return 0
 
 
@@ -28,7 +41,7 @@ def show_run(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"no run {arguments.run_id}, or several begin so", "see tegrascope runs list"
         )
-    print(json.dumps(document, indent=2))
+    print(json.dumps(document, indent=2), file=standard_output())
     return 0
 
 
@@ -81,9 +94,11 @@ def add(option: Options) -> None:
     listing = add_command(actions, "list", list_runs, example, summary)
     listing("-n, --number N", "at most so many", default=20)
     listing("--workload NAME")
+    listing("--json", "print one JSON object, with the whole record of each run")
     example, summary = "tegrascope runs show 0193a1", "show all of one run"
     showing = add_command(actions, "show", show_run, example, summary)
     showing("run_id ID", "or a unique beginning or end of it")
+    showing("--json", "as without it: a run is always printed as one JSON object")
     example, summary = "tegrascope runs export -f parquet -o runs.parquet", "write all runs"
     exporting = add_command(actions, "export", export_runs, example, summary)
     exporting.output("csv", "parquet", "jsonl", default="jsonl")

@@ -8,7 +8,9 @@ from rich.console import Console
 
 from ...collectors.application.client import ApiClient
 from ...parsers.errors import UserError
-from ..top.client import DaemonClient
+from ...parsers.records import Record
+from ..terminal import standard_output
+from ..top.client import DaemonClient, Gauge, ScreenState
 from ..top.screen import draw, glyphs_of, watch
 from . import Options
 
@@ -19,11 +21,50 @@ EXAMPLE = (
 )
 
 
+class Screen(Record):
+    """One screen for programs, in base units.
+
+    Attributes:
+        now_seconds: Wall time of the newest sample.
+        module_watts: Mean power of the module over the last seconds; ``None`` if it is not known.
+        rails: Watts by rail.
+        zones: Celsius by zone.
+        sources: Whether each source works.
+        processes: CPU cores in use, by name of the process.
+    """
+
+    url: str
+    is_simulated: bool
+    now_seconds: float
+    module_watts: float | None = None
+    units: tuple[Gauge, ...]
+    rails: dict[str, float]
+    zones: dict[str, float]
+    sources: dict[str, bool]
+    processes: dict[str, float]
+
+    @classmethod
+    def of(cls, state: ScreenState) -> "Screen":
+        """Take what is shown of a daemon."""
+        return cls(
+            url=state.url,
+            is_simulated=any(state.page.all("tegra_info", simulated="true")),
+            now_seconds=state.now_seconds,
+            module_watts=state.watts,
+            units=state.page.gauges,
+            rails=state.page.rails,
+            zones=state.page.zones,
+            sources=state.page.sources,
+            processes=dict(state.processes),
+        )
+
+
 def add(option: Options) -> None:
     """Add the options."""
     option("--url URL", "default: TEGRASCOPE_URL, else http://127.0.0.1:9754")
     option("--interval SECONDS", "between two requests (default: %(default)g)", default=1.0)
     option("--once", "print one screen and end")
+    option("--json", "print the values of one screen as one JSON object and end")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,10 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
     client = DaemonClient(ApiClient(arguments.url), arguments.interval)
     console = Console(highlight=False, emoji=False, markup=False)
     glyphs = glyphs_of(console.encoding)
-    if not arguments.once and not sys.stdout.isatty():
+    is_once = arguments.once or arguments.json
+    if not is_once and not sys.stdout.isatty():
         raise UserError("standard output is not a terminal", "give --once for one screen")
     state = client.ask()
-    if not arguments.once:
+    if not is_once:
         watch(client, state, arguments.interval, console, glyphs)
         return 0
     # A mean power needs two samples.
@@ -42,6 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
     while state.watts is None and state.page.rails and time.monotonic() < until:
         time.sleep(0.1)
         state = client.ask()
+    if arguments.json:
+        print(Screen.of(state).model_dump_json(exclude_none=True), file=standard_output())
+        return 0
     for text in draw(state, console.width, None, glyphs):
         console.print(text, soft_wrap=True)
     return 0

@@ -357,7 +357,7 @@ def test_service_without_a_sample_stops_the_main_job(tmp_path):
     (stopped,) = (one for one in found if one.blocking)
     assert (stopped.check, stopped.level) == ("daemon", "broken")
     assert "tegrastats was not found" in stopped.message
-    assert not as_document(found)["ok"]
+    assert not as_document(found).ok
 
 
 def test_simulated_telemetry_needs_no_board(tmp_path):
@@ -476,7 +476,7 @@ def test_report_fits_a_terminal(tmp_path, board):
 
 def test_document_has_counts_and_verdict(tmp_path):
     found = list(examine(context(Tree(tmp_path).machine(), NO_TENSORRT)))
-    document = as_document(found)
+    document = as_document(found).model_dump()
     assert document["format"] == 1
     assert document["ok"] is False
     assert sum(document["counts"].values()) == len(document["findings"]) == len(found)
