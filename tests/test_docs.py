@@ -1,19 +1,22 @@
 """What the pages say is what the program does."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-from tegrascope.daemon.commands import INSTALLED_STATE
+from tegrascope.daemon.cli import make_parser
+from tegrascope.daemon.commands import COMMANDS, INSTALLED_STATE
 from tegrascope.daemon.commands.service import installed_files
 from tegrascope.daemon.doctor.software import TEGRASTATS
 from tegrascope.daemon.settings.config import Config, Workload
@@ -24,7 +27,9 @@ from tools import metrics_page, published_page
 __all__ = ["start"]
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+# Commands that come with their own change; until then only their names are quoted.
+AWAITED = {"compare", "prove"}
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "llms.txt"])
 
 
 def yaml_blocks(page: str) -> list[str]:
@@ -180,6 +185,46 @@ def test_metrics_page_is_what_make_docs_writes():
 def test_page_of_published_results_is_what_make_docs_writes():
     text = published_page.PAGE.read_text(encoding="utf-8")
     assert text == published_page.render(), "run: make docs"
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Return the words after ``tegrascope`` of each command in the shell blocks of a page."""
+    text, found = page.read_text(encoding="utf-8"), []
+    for block in re.findall(r"^ *```sh\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            # Words of other programs, and what a shell does with the output.
+            asked = re.match(r"\s*(?:sudo (?:-u \S+ )?)?(?:\S*/)?tegrascope\s+([^|>&;]*)", line)
+            found += [shlex.split(asked[1], comments=True)] if asked else []
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_quoted_commands_exist_and_their_options_parse(page):
+    for words in commands(page):
+        if words[0] not in AWAITED - set(COMMANDS):
+            make_parser(words).parse_args(words)
+
+
+def test_pages_for_assistants_quote_commands():
+    for page in ("docs/agents.md", "docs/SKILL.md"):
+        assert len(commands(ROOT / page)) >= 4
+
+
+def test_skill_has_the_front_matter_of_skills():
+    """A loader finds it by its name, in a folder of that name, and by its description."""
+    text = (ROOT / "docs/SKILL.md").read_text(encoding="utf-8")
+    _, head, _ = text.split("---\n", 2)
+    about = yaml.safe_load(head)
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", about["name"])
+    assert 20 <= len(about["description"]) <= 1024
+
+
+def test_map_for_assistants_has_the_form_of_its_convention():
+    """A title, a quoted summary, and sections of links with a note."""
+    title, _, summary, *_ = (text := (ROOT / "llms.txt").read_text(encoding="utf-8")).splitlines()
+    assert (title, summary[:2]) == ("# tegrascope", "> ")
+    for link in re.findall(r"^- \[.*$", text, re.MULTILINE):
+        assert re.fullmatch(r"- \[[^]]+\]\([^)]+\): \S.*", link), link
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

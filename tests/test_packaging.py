@@ -129,7 +129,7 @@ def test_sdist_can_be_tested(built):
     """Who packages it gets the tests and what they look at."""
     with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
-    for name in ("Makefile", "README.md", "CHANGELOG.md", ".ci/run", "docs/measurement.md"):
+    for name in ("Makefile", "README.md", "llms.txt", ".ci/run", "docs/measurement.md"):
         assert name in names
     assert f"tests/{Path(__file__).name}" in names
     assert "tests/service/conftest.py" in names

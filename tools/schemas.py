@@ -22,7 +22,8 @@ _HEAD = """\
 
 `make docs` writes this folder from the models of the program. Each file is a JSON Schema (draft
 2020-12). A key that is not required can be absent. New keys can come in any release, so a reader
-ignores a key that it does not know.
+ignores a key that it does not know. [For programs and assistants](../agents.md) says how to use
+the commands.
 
 | command | prints | schema |
 |---|---|---|
