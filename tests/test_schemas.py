@@ -11,12 +11,12 @@ from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.daemon.cli import main, make_parser
 from tegrascope.daemon.commands import COMMANDS
 from tegrascope.daemon.measure.run_report import Energy, RailEnergy, RunReport
-from tegrascope.daemon.session.executor import Verdict
 from tegrascope.daemon.store.store import Store
-from tegrascope.parsers.inference.events import Loaded
 from tegrascope.parsers.inference.placement import Built, Placement
 from tests.advise.made import lane, model, result, written
 from tests.daemons import start
+from tests.fakes.models import write_chain
+from tests.fakes.shims import write_shims
 from tools import schemas
 
 jsonschema = pytest.importorskip("jsonschema", reason="pip install jsonschema")
@@ -104,6 +104,17 @@ def test_schema_is_one_and_refuses_values_of_another_kind(name):
         assert not one.is_valid(["a", {"value": "of another kind"}])
 
 
+@pytest.mark.parametrize(
+    "document",
+    [{"ok": True, "surely": 1}, {"good": []}, {"ok": "yes"}],
+    ids=["more", "less", "kind"],
+)
+def test_a_document_of_another_form_is_refused(document):
+    check("check-config", {"ok": True})
+    with pytest.raises(jsonschema.ValidationError):
+        check("check-config", document)
+
+
 def test_every_command_has_a_schema_or_prints_no_json():
     """A new command gets a row in tools/schemas.py, or a reason here."""
     rows = {output.command.split()[0] for output in schemas.OUTPUTS.values()}
@@ -140,25 +151,15 @@ def test_empty_state_fits_its_schema(tmp_path):
     check("engines-list", document)
 
 
-def test_built_engine_fits_its_schema(state, monkeypatch):
-    """The worker is played; its record of what was built is the real one."""
-    built = Built(engine_key="a" * 64, placement=Placement(verdict="gpu_only"))
-
-    class Played:
-        def __init__(self, device):
-            self.device = device
-
-        def run(self, _order, _timeout, on_event):
-            on_event(Loaded.model_construct(built=built))
-            return Verdict("ok", None)
-
-        def close(self):
-            pass
-
-    monkeypatch.setattr("tegrascope.daemon.commands.engines.Executor", Played)
-    words = "engines build builtin:resnet50 --on gpu,dla0 --json --state-dir"
-    document = printed(*words.split(), state)
-    assert list(document["engines"]) == ["gpu", "dla0"]
+def test_built_engine_fits_its_schema(tmp_path, monkeypatch):
+    """TensorRT is played and has one DLA core; a device that fails is absent."""
+    (tmp_path / "shims").mkdir()
+    monkeypatch.setenv("PYTHONPATH", write_shims(tmp_path / "shims", dla_cores=1))
+    path = write_chain(tmp_path / "m.onnx", "Conv", "Softmax")
+    document = printed(
+        "engines", "build", path, "--on", "dla0,dla1", "--json", "--state-dir", tmp_path
+    )
+    assert list(document["engines"]) == ["dla0"]
     check("engines-build", document)
 
 
