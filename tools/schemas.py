@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,17 +84,17 @@ def render() -> dict[str, str]:
 
 
 def _opened(part: Any) -> Any:
-    """Return a schema that accepts new keys, as a reader has to."""
+    """Return a schema that accepts new keys, as a reader has to, with docstrings of any Python."""
     if isinstance(part, list):
         return [_opened(one) for one in part]
     if not isinstance(part, dict):
         return part
-    is_closed = part.get("additionalProperties") is False
-    return {
-        key: _opened(one)
-        for key, one in part.items()
-        if not (is_closed and key == "additionalProperties")
-    }
+    found = {key: _opened(one) for key, one in part.items()}
+    if found.get("additionalProperties") is False:
+        del found["additionalProperties"]
+    if isinstance(found.get("description"), str):
+        found["description"] = cleandoc(found["description"])
+    return found
 
 
 if __name__ == "__main__":

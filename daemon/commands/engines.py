@@ -44,7 +44,7 @@ class EngineList(Record):
 
 
 class EngineBuilds(Record):
-    """What was built, or was there already, by device; a device that failed is absent."""
+    """The new or cached engine of each device; a device that failed is absent."""
 
     engines: dict[str, Built]
 

@@ -45,7 +45,7 @@ class Screen(Record):
 
     @classmethod
     def of(cls, state: ScreenState) -> "Screen":
-        """Take what is shown of a daemon."""
+        """Return the values that the screen shows of a daemon."""
         return cls(
             url=state.url,
             is_simulated=any(state.page.all("tegra_info", simulated="true")),
