@@ -76,11 +76,16 @@ def write_atomic(path: Path, content: bytes | memoryview, mode: int = 0o666) -> 
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Write to the disk which files a directory has."""
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(directory)
+        os.fsync(opened)
     finally:
-        os.close(directory)
+        os.close(opened)
 
 
 @dataclass(frozen=True)

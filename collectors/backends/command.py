@@ -25,8 +25,6 @@ class Command(SelfTimed):
     devices = ("gpu", "dla0", "dla1", "cpu", "external")
     runs_programs = True
 
-    _program: Path
-
     def load(self, model: Path, order: Order) -> None:
         """Keep the program; it loads its model itself, each time."""
         if not order.program:

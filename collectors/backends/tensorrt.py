@@ -354,9 +354,6 @@ class TensorRt(Inferring):
 
     built: Built
     cold_start_ns: dict[str, int]
-    _order: Order
-    _model: Path
-    _plugin_parts: dict[str, str]
     infer: Callable[[], None]
     stages_ns: Callable[[], Sequence[int]]
 

@@ -21,7 +21,6 @@ from ...parsers.inference import trtexec as parser
 from ...parsers.inference.calibration import CalibrationCache, release_number
 from ...parsers.inference.events import Inferences, Order, Phase, PhaseName
 from ...parsers.inference.placement import Built, Int8Scales, layer_types, placement_of, wide_layers
-from ...parsers.onnx import ModelFacts
 from ..base import Stamped
 from ..children.process import Quiet
 from ..children.program import start_tied
@@ -72,19 +71,6 @@ class Trtexec(SelfTimed):
     install = "sudo apt install libnvinfer-bin, or name it with trtexec:"
     uses_tensorrt = True
     builds = True
-
-    _order: Order
-    _model: Path
-    _facts: ModelFacts
-    _cache: EngineCache
-    _program: tuple[str, ...]
-    _help: str
-    _offered: frozenset[str]
-    _shapes: dict[str, tuple[int, ...]]
-    _key: str
-    _notes: tuple[str, ...]
-    _plugins: list[str]
-    _plugin_parts: dict[str, str]
 
     def load(self, model: Path, order: Order) -> None:
         """Find trtexec and its options, and read the inputs of the model."""

@@ -21,13 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...parsers.errors import UserError
-from ...parsers.nvpmodel import (
-    PowerMode,
-    find_mode,
-    mode_in_answer,
-    parse_modes,
-    wants_reboot,
-)
+from ...parsers.nvpmodel import PowerMode, find_mode, mode_in_answer, parse_modes, wants_reboot
+from ..base import sync_directory, write_atomic
 
 SOCKET = Path("/run/tegrascope/power.sock")
 STATE = Path("/var/lib/tegrascope-power")
@@ -97,26 +92,13 @@ class StateFile:
         """Write both copies to the disk, one after the other."""
         body = json.dumps(found._asdict())
         for path in self._copies:
-            new = path.with_suffix(".new")
-            with new.open("w", encoding="ascii") as file:
-                file.write(f"{zlib.crc32(body.encode())} {body}")
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(path)
-            self._sync()
+            write_atomic(path, f"{zlib.crc32(body.encode())} {body}".encode("ascii"))
 
     def delete(self) -> None:
         """Delete both copies, the leading one first."""
         for path in reversed(self._copies):
             path.unlink(missing_ok=True)
-            self._sync()
-
-    def _sync(self) -> None:
-        opened = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+            sync_directory(self.directory)
 
 
 class PowerModes:

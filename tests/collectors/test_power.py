@@ -265,7 +265,7 @@ def test_state_is_whole_while_one_copy_is_torn(tmp_path):
         (tmp_path / name).write_bytes(text)
 
 
-@pytest.mark.parametrize("name", ["state", "state.new", "state.copy", "nothing"])
+@pytest.mark.parametrize("name", ["state", "state.1f2e3d4c.part", "state.copy", "nothing"])
 def test_first_write_that_was_torn_leaves_the_mode_alone(tmp_path, modes_of, name):
     """The state is on the disk before the board is changed: torn, it has nothing to restore."""
     (tmp_path / name).write_text("1234 {mode")
