@@ -7,20 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from pydantic import ConfigDict, Field, PositiveFloat
+from pydantic import ConfigDict, PositiveFloat
 
 from ...parsers.nvpmodel import PowerMode, find_mode, mode_of, parse_modes
 from ...parsers.records import Record
 from ...parsers.signals import POWER_MODE
 from ..base import MachineFacts
 from .readers import KernelFile, Parsed, Reading, clocks_locked, read_number, read_text
-
-
-class DlaRail(Record):
-    """The rail in which the power of the DLA is seen."""
-
-    rail: str
-    shared_with: str = Field(alias="with")
 
 
 class RailRule(Record):
@@ -38,7 +31,6 @@ class RailRule(Record):
     excluded: dict[str, str] = {}
     step: dict[str, PositiveFloat]
     offset_steps: PositiveFloat | None = None
-    dla: DlaRail | None = None
 
     @property
     def offset_watts(self) -> float | None:

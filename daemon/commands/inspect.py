@@ -1,24 +1,8 @@
 """``tegrascope inspect``: arguments and run."""
 
 import argparse
-import re
 
-from . import Options
-
-_SHAPE = re.compile(r"(?P<name>.+):(?P<lengths>[1-9]\d*(?:x[1-9]\d*)*)", re.ASCII)
-
-
-def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Parse the shape of an input; its name may contain colons.
-
-    >>> shape("images:0:1x3x224x224")
-    ('images:0', (1, 3, 224, 224))
-    """
-    found = _SHAPE.fullmatch(text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a shape, such as input:1x3x224x224")
-    return found["name"], tuple(map(int, found["lengths"].split("x")))
-
+from . import Options, input_shape
 
 EXAMPLE = (
     "tegrascope inspect detector.onnx --shape images:1x3x640x640\n"
@@ -42,7 +26,7 @@ def add(option: Options) -> None:
         "--shape NAME:1x3x224x224",
         "fix the open dimensions of an input; may be repeated",
         action="append",
-        type=shape,
+        type=input_shape,
         default=[],
     )
     option("--all", "print one line per node")
@@ -64,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..inspect.rules import choose_rules
     from ..terminal import CHECK_SAYS_NO, GOOD, standard_output
 
-    shapes = dict(arguments.shape)
+    shapes = {name: given.shape for name, given in arguments.shape}
     rules, reason = choose_rules(arguments.tensorrt)
     path = find_model(arguments.model, arguments.state_dir / "models")
     graph = read_graph_apart(path, shapes)
