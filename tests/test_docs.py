@@ -28,7 +28,7 @@ __all__ = ["start"]
 
 ROOT = Path(__file__).parents[1]
 # Commands that come with their own change; until then only their names are quoted.
-AWAITED = {"compare", "prove"}
+AWAITED = {"prove"}
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "llms.txt"])
 
 

@@ -208,7 +208,7 @@ def test_inspection_fits_its_schema(model_cache):
     check("inspect", printed("inspect", ensure("mobilenetv2", model_cache), "--json"))
 
 
-def test_bench_on_the_simulated_board_fits_its_schema(tmp_path):
+def test_bench_on_the_simulated_board_and_its_comparison_fit_their_schemas(tmp_path):
     pytest.importorskip("onnxruntime", reason="pip install '.[onnx]'")
     brief = "--duration 0.1 --baseline 0.05 --warm-up 0.05 --rounds 1 --simulate --json"
     place = ("-o", tmp_path / "out", "--state-dir", tmp_path)
@@ -216,6 +216,7 @@ def test_bench_on_the_simulated_board_fits_its_schema(tmp_path):
     assert document["is_simulated"]
     assert document == json.loads((tmp_path / "out/result.json").read_text())
     check("bench", document)
+    check("compare", printed("compare", tmp_path / "out", tmp_path / "out", "--json"))
 
 
 def test_screen_of_a_daemon_fits_its_schema(start):

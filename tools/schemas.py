@@ -12,6 +12,7 @@ from tegrascope.daemon.commands.doctor import Examination
 from tegrascope.daemon.commands.engines import CachedEngine, EngineBuilds, EngineList
 from tegrascope.daemon.commands.runs import RunList
 from tegrascope.daemon.commands.top import Screen
+from tegrascope.daemon.compare.report import Comparison
 from tegrascope.daemon.inspect.rules import Inspection
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.results.records import BenchResult
@@ -57,6 +58,7 @@ OUTPUTS = {
         "bench --json", "one object, as in `result.json`", BenchResult.model_json_schema
     ),
     "check-config": Output("check-config --json", "one object", ConfigCheck.model_json_schema),
+    "compare": Output("compare --json", "one object", Comparison.model_json_schema),
     "correlate": Output("correlate -f jsonl", "one object per run", _paired),
     "doctor": Output("doctor --json", "one object", Examination.model_json_schema),
     "engines-build": Output("engines build --json", "one object", EngineBuilds.model_json_schema),
