@@ -22,7 +22,6 @@ import math
 import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import mul
 from typing import NamedTuple
@@ -36,19 +35,6 @@ FEWEST_POINTS = 6
 SMOOTHEST, SMOOTHEST_WITHOUT_BEAT = 10.0, 1.5
 NO_BEAT = 0.05
 MOST_HIDDEN, MOST_ALIKE = 0.6, 0.97
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Half the width of the 95 % intervals of a mean power, in watts, by term."""
-
-    sampling: float
-    quantisation: float
-
-    @property
-    def watts(self) -> float:
-        """Both together."""
-        return math.hypot(self.sampling, self.quantisation)
 
 
 def student_95(freedom: float) -> float:
