@@ -43,11 +43,12 @@ golden: dev
 dashboards: dev
 	$(BIN)/python -m tools.dashboards
 
-# The table of docs/metrics.md, out of the rows of all metrics, docs/published.md, out of its data, and
-# docs/schemas, out of the models.
+# The table of docs/metrics.md, out of the rows of all metrics, docs/published.md and docs/on-a-board.md,
+# out of their data, and docs/schemas, out of the models.
 docs: dev
 	$(BIN)/python -m tools.metrics_page
 	$(BIN)/python -m tools.published_page
+	$(BIN)/python -m tools.board_page
 	$(BIN)/python -m tools.schemas
 
 # A simulated fleet for a Prometheus, docs/fleet.md: `make fleet FLEET='--size 200'`.

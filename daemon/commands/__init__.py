@@ -40,6 +40,7 @@ COMMANDS = MappingProxyType(
         "service": "install or remove the systemd units",
         "check-config": "validate a configuration; every error with its line",
         "doctor": "check this machine: what it has, what is missing, and how to fix it",
+        "prove": "check on this board what is believed about boards, and write a file to send",
         "completion": "print a script that completes commands and options in bash or zsh",
     }
 )

@@ -118,6 +118,7 @@ ARGUMENTS = {
     "exec": ("exec", "--workload", "w", "--telemetry", "simulator", "--", "true"),
     "inspect": ("inspect", "model.onnx"),
     "parse": ("parse", "-f", "csv", "-"),
+    "prove": ("prove", "--quick", "--no-sudo", "-o", "board.zip", "--state-dir", "../state"),
     "report": ("report", "-o", "page.html", "--state-dir", "../state"),
     "runs": ("runs", "list", "--state-dir", "../state"),
     "service": ("service", "install", "--dry-run"),
@@ -134,6 +135,7 @@ WORDS = {
     "exec": "w on external: ok",
     "inspect": "model.onnx",
     "parse": "rails.VDD_IN",
+    "prove": "checked by hand",
     "runs": "mobilenet|w ",
     "simulate": "RAM ",
 }

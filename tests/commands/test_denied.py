@@ -51,6 +51,8 @@ LINES = (
     "check-config --web.config.file FILE",
     "doctor -c DIR/t.yaml",
     "doctor --state-dir DIR/state",
+    "prove --quick --no-sudo --state-dir DIR -o p.zip",
+    "prove --show DIR/p.zip",
     "completion bash",
 )
 # These say something else, or nothing is denied to them.

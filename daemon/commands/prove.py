@@ -1,0 +1,107 @@
+"""``tegrascope prove``: what is believed about boards, as checks of this one."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from ...collectors.board.machine import Machine
+from ...parsers.errors import UserError
+from ..prove.belief import beliefs
+from ..prove.probes import PROBES, Board
+from ..prove.report import (
+    Document,
+    as_lines,
+    boards_page,
+    captures,
+    counts,
+    read,
+    verdict_line,
+    write,
+)
+from ..prove.runner import Memory, ask_sudo, gather, root_list, verdicts
+from ..prove.scrub import private_words
+from ..terminal import GOOD, open_output
+from . import Options
+
+EXAMPLE = (
+    "tegrascope prove --quick\n  tegrascope prove -o board.zip\n  tegrascope prove --show board.zip"
+)
+_FILE = Path("tegrascope-prove.zip")
+
+
+def add(option: Options) -> None:
+    """Add the options."""
+    option("--quick", "what takes at most three minutes")
+    option("--allow-changes", "also checks that change the board for a while; all is restored")
+    option("--no-sudo", "leave out what only root may do")
+    option("-o, --output FILE", f"the file to send (default: {_FILE}); with --report, the page")
+    reading = option.one_of()
+    reading("--show FILE", "print all that is in a file")
+    reading("--report FILE", "merge files into one page", nargs="+", type=Path)
+    option("--captures DIR", "with --report: write their lines of tegrastats for make golden")
+    option.state_dir("where the evidence so far is kept")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Examine the board and write the file; or show a file, or merge some."""
+    if arguments.show is not None:
+        with open_output(arguments.output) as output:
+            print("\n".join(as_lines(read(arguments.show))), file=output)
+        return GOOD
+    if arguments.report:
+        return _report(arguments, [read(path) for path in arguments.report])
+    state = arguments.state_dir / "prove"
+    return examine(arguments, Board(Machine(), state / "work"), state)
+
+
+def _report(arguments: argparse.Namespace, documents: list[Document]) -> int:
+    with open_output(arguments.output) as output:
+        output.write(boards_page(documents))
+    if arguments.captures is not None:
+        for name, lines in captures(documents).items():
+            path = arguments.captures / name
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            print(f"{path}: {len(lines)} lines; make golden", file=sys.stderr)
+    return GOOD
+
+
+def examine(arguments: argparse.Namespace, board: Board, state: Path) -> int:
+    """Gather evidence, print the verdicts, and write the file."""
+    path = arguments.output or _FILE
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"there is no directory {path.parent}", "name a writable file with -o")
+    if not arguments.no_sudo:
+        if board.machine.uid != 0:
+            print("Root is used for:", file=sys.stderr)
+            for about in dict.fromkeys(root_list(arguments.quick)):
+                print(f"  {about}", file=sys.stderr)
+        board.sudo = ask_sudo(board)
+    identity = board.machine.text("/proc/device-tree/model") or "unknown"
+    memory = Memory(state, identity)
+    if memory.found:
+        print(f"goes on after {len(memory.found)} of {len(PROBES)} steps", file=sys.stderr)
+    begin, told = time.monotonic(), set[str]()
+    steps = gather(board, memory, quick=arguments.quick, changes=arguments.allow_changes)
+    for name in steps:
+        _tell(memory, told)
+        number = list(PROBES).index(name) + 1
+        spent = time.monotonic() - begin
+        about = PROBES[name].about
+        print(f"[{spent:5.0f} s] step {number} of {len(PROBES)}: {about} …", file=sys.stderr)
+    found = verdicts(memory.found)
+    for name, verdict in found.items():
+        print(verdict_line(beliefs()[name], verdict))
+    write(path, memory.found, private_words(board.machine))
+    memory.forget()
+    totals = ", ".join(f"{count} {state}" for state, count in counts(found.values()).items())
+    print(f"{totals}; see all of {path}: tegrascope prove --show {path}", file=sys.stderr)
+    return GOOD
+
+
+def _tell(memory: Memory, told: set[str]) -> None:
+    """Print each new verdict that evidence has just decided."""
+    for name, verdict in verdicts(memory.found).items():
+        if verdict.state in ("proved", "refuted") and name not in told:
+            told.add(name)
+            print(f"  {verdict.state}: {beliefs()[name].belief}", file=sys.stderr)

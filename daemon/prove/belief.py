@@ -1,0 +1,156 @@
+"""A belief, the evidence of a board, and the verdict that a check reads out of it."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from ...parsers.records import Record
+
+State = Literal["proved", "refuted", "not here", "undecided"]
+DLA_REMEDY = "use a board with a DLA: Xavier, Orin NX or AGX Orin"
+STATES: tuple[State, ...] = ("proved", "refuted", "undecided", "not here")
+
+
+class Belief(Record):
+    """A row of docs/on-a-board.md.
+
+    Attributes:
+        wrong: The part of the product that is wrong if the belief is.
+    """
+
+    belief: str
+    reason: str
+    command: str
+    wrong: str = ""
+
+
+@cache
+def beliefs() -> dict[str, Belief]:
+    """Return every belief by name, in the order of the page."""
+    data = msgspec.toml.decode(Path(__file__).with_name("beliefs.toml").read_bytes())
+    return {name: Belief.model_validate(fields) for name, fields in data.items()}
+
+
+class Evidence(Record):
+    """Lines of a program or of files, without private words.
+
+    A line of a file is ``path: text``, and one of a JSON document ``path.of.keys: value``.
+
+    Attributes:
+        at_seconds: When each line arrived, since the start; empty if that was not noted.
+        seconds: How long it took.
+        missing: Why there is no evidence, or ``None``.
+        remedy: What would make it possible.
+    """
+
+    lines: tuple[str, ...] = ()
+    at_seconds: tuple[float, ...] = ()
+    status: int | None = None
+    seconds: float = 0.0
+    missing: str | None = None
+    remedy: str = ""
+
+    def items(self, path: str = "") -> Iterator[tuple[str, str]]:
+        """Yield path and text of each line whose path has a match of a regular expression."""
+        for line in self.lines:
+            name, colon, text = line.partition(": ")
+            if colon and re.search(path, name):
+                yield name, text.strip()
+
+    def value(self, path: str) -> str | None:
+        """Return the text of the first such line."""
+        return next((text for _, text in self.items(path)), None)
+
+    def number(self, path: str) -> float | None:
+        """Return the first such text that is a number."""
+        for _, text in self.items(path):
+            try:
+                return float(text)
+            except ValueError:
+                continue
+        return None
+
+    def has(self, pattern: str) -> bool:
+        """Return whether a line has a match of a regular expression."""
+        return any(re.search(pattern, line) for line in self.lines)
+
+
+class Verdict(Record):
+    """What evidence says about a belief, with the reason, and a remedy where it says nothing."""
+
+    state: State
+    because: str
+    remedy: str = ""
+
+
+def proved(because: str) -> Verdict:
+    """Return the verdict that a belief holds on this board."""
+    return Verdict(state="proved", because=because)
+
+
+def refuted(because: str) -> Verdict:
+    """Return the verdict that a belief does not hold on this board."""
+    return Verdict(state="refuted", because=because)
+
+
+def undecided(because: str) -> Verdict:
+    """Return the verdict of evidence that allows both."""
+    return Verdict(state="undecided", because=because)
+
+
+def not_here(because: str, remedy: str) -> Verdict:
+    """Return the verdict that this board cannot decide it, and what could."""
+    return Verdict(state="not here", because=because, remedy=remedy)
+
+
+def decide(holds: bool, because: str) -> Verdict:
+    """Return ``proved`` or ``refuted``."""
+    return proved(because) if holds else refuted(because)
+
+
+Judge = Callable[..., Verdict]
+
+
+class Check(NamedTuple):
+    """Names of the probes whose evidence a judge takes, in the order of its arguments."""
+
+    needs: tuple[str, ...]
+    judge: Judge
+
+
+class Checks(dict[str, Check]):
+    """The checks of a subject by name; ``needs`` adds the function that it decorates."""
+
+    def needs(self, *probes: str) -> Callable[[Judge], Judge]:
+        """Register a judge under its own name, which is that of its belief."""
+
+        def add(judge: Judge) -> Judge:
+            self[judge.__name__] = Check(probes, judge)
+            return judge
+
+        return add
+
+
+def verdict_of(name: str, checks: Mapping[str, Check], found: Mapping[str, Evidence]) -> Verdict:
+    """Return the verdict of one belief: a pure function of the evidence."""
+    check = checks.get(name)
+    if check is None:
+        return undecided("checked by hand")
+    seen = [found.get(probe, Evidence(missing="not looked at yet")) for probe in check.needs]
+    for evidence in seen:
+        if evidence.missing is not None:
+            return not_here(evidence.missing, evidence.remedy)
+    try:
+        return check.judge(*seen)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        return undecided(f"the evidence cannot be read ({type(error).__name__})")
+
+
+def listed(words: Sequence[str], most: int = 4) -> str:
+    """Return some words for people; an empty list is ``none``."""
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more if words else "none"

@@ -1,0 +1,158 @@
+"""What is believed about the DLA: its driver, firmware, trace, and a model at work on it."""
+
+import re
+
+from .belief import Checks, Evidence, Verdict, decide, not_here, undecided
+from .telemetry import samples
+
+CHECKS = Checks()
+
+_COUNTER_MHZ = 31.25
+_FIELDS = {
+    "job_submit": ("class", "id", "fences", "ts"),
+    "job_timestamps": ("job_id", "begin", "end"),
+}
+_PERCENT = re.compile(r"(?:100|\d{1,2})\.\d{4}")
+_R36 = 36
+
+
+def _release(board: Evidence) -> int:
+    found = re.match(r"\d+", board.value("^l4t$") or "")
+    return int(found[0]) if found else 0
+
+
+@CHECKS.needs("board", "load")
+def active_dla_prints_load(board: Evidence, load: Evidence) -> Verdict:
+    """A line of tegrastats has a load of the core that works."""
+    read = [dla for sample in samples(_lines(load)) for dla in sample.dla]
+    if _release(board) < _R36:
+        return not_here("this is believed of R36 and later", "use JetPack 6 or 7")
+    if not read:
+        return undecided("no line has a DLA: tegrastats has to run as root")
+    loads = [dla.utilization_ratio for dla in read if dla.utilization_ratio is not None]
+    return decide(any(loads), f"{len(read)} values of cores, {len(loads)} of them with a load")
+
+
+def _lines(load: Evidence) -> Evidence:
+    return Evidence(lines=tuple(text for _, text in load.items("^line$")))
+
+
+@CHECKS.needs("powered", "load")
+def powered_time_grows(idle: Evidence, load: Evidence) -> Verdict:
+    """The file can be read without root, and the work adds seconds to it."""
+    before = {path[7:]: int(text) for path, text in load.items("^before /")}
+    after = {path[6:]: int(text) for path, text in load.items("^after /")}
+    if load.status != 0 or not list(idle.items()):
+        return undecided("the model did not run, or the file is not there")
+    grown = sum(after[path] - before.get(path, 0) for path in after) / 1000
+    return decide(grown > 1, f"powered for {grown:.1f} s more after some seconds of work")
+
+
+@CHECKS.needs("load")
+def dla_used_flag(load: Evidence) -> Verdict:
+    """A run that used the DLA, as its powered time shows, has no flag of the contrary."""
+    before = sum(int(text) for _, text in load.items("^before /"))
+    grown = sum(int(text) for _, text in load.items("^after /")) - before
+    if load.status != 0 or grown < 1000:
+        return undecided("the model did not run, or its powered time did not grow")
+    flagged = bool(list(load.items(r"flags\.dla_not_used$")))
+    return decide(not flagged, f"powered for {grown / 1000:.1f} s; dla_not_used: {flagged}")
+
+
+@CHECKS.needs("board", "events")
+def trace_events(board: Evidence, events: Evidence) -> Verdict:
+    """Both events have the fields that the reader takes."""
+    if _release(board) < _R36:
+        return not_here("this is believed of R36 and later", "use JetPack 6 or 7")
+    lacking = []
+    for event, fields in _FIELDS.items():
+        text = "\n".join(
+            line for path, line in events.items(f"/{event}/format$") if "print fmt" in line
+        )
+        lacking += [f"{event}.{name}" for name in fields if f"{name}=" not in text]
+    return decide(not lacking, f"fields that are not printed: {', '.join(lacking) or 'none'}")
+
+
+@CHECKS.needs("timer")
+def counter_rate(timer: Evidence) -> Verdict:
+    """The kernel names the rate."""
+    found = re.search(r"at ([\d.]+)\s*MHz", "\n".join(timer.lines))
+    if found is None:
+        return undecided("the kernel's log has no line of arch_timer: it may be too old")
+    return decide(float(found[1]) == _COUNTER_MHZ, f"the counter runs at {found[1]} MHz")
+
+
+def _percent(text: str) -> bool:
+    return _PERCENT.fullmatch(text) is not None or text == "0"
+
+
+@CHECKS.needs("board", "firmware", "load")
+def utilization_rate_form(board: Evidence, idle: Evidence, load: Evidence) -> Verdict:
+    """The figure is percent, 0 while nothing works, more while something does, and new in R36."""
+    rates = [text for _, text in idle.items("/utilization_rate$")]
+    if not _release(board):
+        return not_here("the release of this machine is unknown", "use a Jetson")
+    if _release(board) < _R36:
+        return decide(not rates, f"{len(rates)} files before R36")
+    busy = [text for _, text in load.items("/utilization_rate$")]
+    if not busy:
+        return undecided("the figure was not read under load")
+    holds = bool(rates) and all(map(_percent, [*rates, *busy]))
+    holds &= all(float(text) == 0 for text in rates if _percent(text))
+    because = f"idle {', '.join(rates) or 'nothing'}, under load {', '.join(busy[:4])}"
+    return decide(holds and any(float(text) > 0 for text in busy if _percent(text)), because)
+
+
+@CHECKS.needs("trace")
+def instance_removed(trace: Evidence) -> Verdict:
+    """The tracer is as before when the reader has ended."""
+    if not trace.has("hello cores"):
+        return undecided("the reader did not start")
+    before = {path[7:]: text for path, text in trace.items("^before ")}
+    after = {path[6:]: text for path, text in trace.items("^after ")}
+    changed = [path.rpartition("/")[2] for path in before if after.get(path) != before[path]]
+    return decide(not changed, f"changed: {', '.join(changed) or 'nothing'}")
+
+
+def _traced(load: Evidence) -> int:
+    return int(load.number("^trace submit$") or 0)
+
+
+@CHECKS.needs("load")
+def trace_lines(load: Evidence) -> Verdict:
+    """No line of the trace is left over."""
+    left = load.number("^trace unparsed$")
+    if left is None or not _traced(load):
+        return undecided("no task was traced: the reader needs root and JetPack 6")
+    return decide(left == 0, f"{_traced(load)} tasks; lines that cannot be read: {left:.0f}")
+
+
+@CHECKS.needs("load")
+def trace_ids(load: Evidence) -> Verdict:
+    """The end of a task has the number of its submission; two cores at once are not tried."""
+    pairs, tasks = load.number("^trace after job_id$"), _traced(load)
+    if pairs is None or not tasks:
+        return undecided("no task was traced: the reader needs root and JetPack 6")
+    if pairs < 0.9 * tasks:
+        return decide(False, f"{tasks} tasks were submitted, {pairs:.0f} ends have such a number")
+    return undecided(f"{pairs:.0f} of {tasks} numbers agree on one core; try both cores at once")
+
+
+@CHECKS.needs("load")
+def trace_process(load: Evidence) -> Verdict:
+    """Each submission names a process."""
+    named, tasks = load.number("^trace process$"), _traced(load)
+    if named is None or not tasks:
+        return undecided("no task was traced: the reader needs root and JetPack 6")
+    return decide(named >= 0.9 * tasks, f"{named:.0f} of {tasks} tasks name their process")
+
+
+@CHECKS.needs("load")
+def no_event_lost(load: Evidence) -> Verdict:
+    """A lost event refutes it; a short run without one does not prove ten minutes."""
+    lost, tasks = load.number("^trace lost$"), _traced(load)
+    if lost is None or not tasks:
+        return undecided("no task was traced: the reader needs root and JetPack 6")
+    if lost:
+        return decide(False, f"the kernel dropped events {lost:.0f} times")
+    return undecided(f"no event of {tasks} tasks was lost; ten minutes are to be tried")

@@ -1,0 +1,171 @@
+"""Runs all probes within a time, keeps what they found, and goes on after a kill."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ... import __version__
+from ...parsers.errors import UserError
+from . import dla, inference, service, telemetry
+from .belief import DLA_REMEDY, Check, Evidence, Verdict, beliefs, verdict_of
+from .probes import PROBES, ROOT_REMEDY, Absent, Board, Probe
+
+CHECKS: Mapping[str, Check] = {
+    **telemetry.CHECKS,
+    **dla.CHECKS,
+    **inference.CHECKS,
+    **service.CHECKS,
+}
+FULL_SECONDS, QUICK_SECONDS = 1200.0, 180.0
+# A probe that would be cut to less is left out.
+_SHORTEST_SECONDS = 5.0
+
+
+def verdicts(found: Mapping[str, Evidence]) -> dict[str, Verdict]:
+    """Return the verdict of each belief, in the order of the page."""
+    return {name: verdict_of(name, CHECKS, found) for name in beliefs()}
+
+
+class Memory:
+    """The evidence so far in a file, and the change of the board that is to be undone."""
+
+    def __init__(self, directory: Path, board: str) -> None:
+        """Read what an earlier run of this release on this board found."""
+        self.directory = directory
+        self.found: dict[str, Evidence] = {}
+        self.restore: list[str] = []
+        self._header = {"tegrascope": __version__, "board": board}
+        with suppress(OSError, ValueError, KeyError, ValidationError):
+            noted = json.loads((directory / "evidence.json").read_text(encoding="utf-8"))
+            self.restore = list(map(str, noted["restore"]))
+            if noted["header"] == self._header:
+                found = {name: Evidence.model_validate(one) for name, one in noted["found"].items()}
+                self.found = {name: one for name, one in found.items() if one.missing is None}
+
+    def save(self) -> None:
+        """Replace the file; a kill leaves the old or the new one."""
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        document = {
+            "header": self._header,
+            "restore": self.restore,
+            "found": {name: one.model_dump(mode="json") for name, one in self.found.items()},
+        }
+        new = self.directory / "evidence.json.new"
+        new.write_text(json.dumps(document), encoding="utf-8")
+        new.replace(self.directory / "evidence.json")
+
+    def forget(self) -> None:
+        """Remove all files of ours."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def root_list(quick: bool) -> list[str]:
+    """Return what root is asked for, to be read before."""
+    return [probe.about for probe in PROBES.values() if probe.root and (probe.quick or not quick)]
+
+
+def ask_sudo(board: Board) -> tuple[str, ...] | None:
+    """Return what begins a command of root; a terminal is asked for the password once."""
+    if board.machine.uid == 0:
+        return ()
+    path = board.machine.which("sudo")
+    if path is None:
+        return None
+    if sys.stdin is not None and sys.stdin.isatty():
+        subprocess.run([path, "-v"], check=False)
+    return (path, "-n") if board.machine.run([path, "-n", "true"]).status == 0 else None
+
+
+def gather(
+    board: Board,
+    memory: Memory,
+    *,
+    quick: bool = False,
+    changes: bool = False,
+    seconds: float | None = None,
+    probes: Mapping[str, Probe] = PROBES,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[str]:
+    """Run every probe that has no evidence yet; yield the name of each before it runs.
+
+    Args:
+        changes: Whether a probe may change the board for a while.
+        seconds: Limit of all together; by default that of the page.
+    """
+    until = clock() + (seconds or (QUICK_SECONDS if quick else FULL_SECONDS))
+    board.found = memory.found
+    undo(board, memory)
+    memory.save()
+    for name, probe in probes.items():
+        if name in memory.found:
+            continue
+        left = until - clock()
+        missing = _missing(board, probe, quick, changes, left)
+        if missing is None:
+            yield name
+            memory.found[name] = _run(board, memory, probe, min(left, probe.seconds))
+        else:
+            memory.found[name] = missing.evidence
+        memory.save()
+
+
+def _missing(board: Board, probe: Probe, quick: bool, changes: bool, left: float) -> Absent | None:
+    known = board.found.get("board", Evidence())
+    if quick and not probe.quick:
+        return Absent("it takes minutes", "tegrascope prove, without --quick")
+    if "tensorrt" in probe.needs and known.value("^tensorrt$") == "none":
+        return Absent("there is no TensorRT", "tegrascope doctor names the package")
+    # Whether an unknown module has a DLA, its files show.
+    cores = known.number("^dla_cores$")
+    if "dla" in probe.needs and (cores == 0 or (cores is None and not _has_dla(board))):
+        return Absent("this board has no DLA", DLA_REMEDY)
+    if probe.root and board.sudo is None:
+        return Absent("only root may do this", ROOT_REMEDY)
+    if probe.changes and not changes:
+        return Absent(f"{probe.changes}, which needs leave", "tegrascope prove --allow-changes")
+    if left < _SHORTEST_SECONDS:
+        return Absent("the time was over", "tegrascope prove again: it goes on")
+    return None
+
+
+def _has_dla(board: Board) -> bool:
+    return bool(board.machine.find("/sys/bus/platform/devices/*.nvdla*", "/dev/nvhost-ctrl-nvdla*"))
+
+
+def _run(board: Board, memory: Memory, probe: Probe, seconds: float) -> Evidence:
+    board.work.mkdir(parents=True, exist_ok=True)
+    if probe.restore is not None:
+        memory.restore = list(probe.restore(board))
+        memory.save()
+    try:
+        return probe.gather(board, seconds)
+    except Absent as absent:
+        return absent.evidence
+    except UserError as error:
+        return Evidence(missing="the program does not start", remedy=type(error).__name__)
+    except (OSError, ValueError) as error:
+        return Evidence(missing=f"the probe failed ({type(error).__name__})", remedy="report it")
+    finally:
+        undo(board, memory)
+
+
+def undo(board: Board, memory: Memory) -> None:
+    """Undo a change that is noted, also that of a run that was killed; it stays noted if it fails.
+
+    Raises:
+        UserError: Root is needed for it.
+    """
+    if not memory.restore:
+        return
+    command: Sequence[str] = memory.restore
+    if board.sudo is None or board.machine.run([*board.sudo, *command], 60.0).status != 0:
+        raise UserError("a change of the board is not undone", f"sudo {' '.join(command)}")
+    memory.restore = []
+    memory.save()

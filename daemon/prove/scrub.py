@@ -1,0 +1,89 @@
+"""Removes what is private: only words of an allow-list are kept, and a second scan checks that.
+
+A word that is not in ``words.toml`` becomes its shape: ``alice7`` is written as ``xxxxx#``. So the
+form of an unknown token of tegrastats can be seen, and a name cannot.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from ...collectors.board.machine import Machine
+
+_WORDS = frozenset(
+    word
+    for words in msgspec.toml.decode(Path(__file__).with_name("words.toml").read_bytes()).values()
+    for word in words.split()
+)
+_LONGEST_NUMBER = 10
+
+_ADDRESS = (
+    r"(?:\d{1,3}\.){3}\d{1,3}"  # IPv4; a version of four numbers is cut where it is read
+    r"|(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}"  # MAC
+    r"|(?:[0-9A-Fa-f]{1,4}:){3,}[0-9A-Fa-f:]+|[0-9A-Fa-f]+::[0-9A-Fa-f:]*|::[0-9A-Fa-f]+"  # IPv6
+    r"|[^\s@]+@[^\s@]+\.[a-z]{2,}"  # mail
+    r"|[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}"  # UUID
+)
+_SUSPECT = re.compile(
+    rf"(?<![\w.]){_ADDRESS}(?![\w.])|/(?:home|Users|media|mnt)/|\d{{{_LONGEST_NUMBER + 1},}}"
+)
+_UNIT = re.compile(rf"{_ADDRESS}|\w+")
+
+
+def clean(text: str) -> str:
+    """Return a line with every word that is not on the list replaced by its shape.
+
+    >>> clean("VDD_IN 5139mW/4890mW alice@10.0.0.7 /home/alice 48:b0:2d:aa:bb:cc 1423019123456")
+    'VDD_IN 5139mW/4890mW xxxxx@##.#.#.# /xxxx/xxxxx ##:x#:#x:xx:xx:xx #############'
+    """
+    return _UNIT.sub(lambda found: found[0] if _is_known(found[0]) else _shape(found[0]), text)
+
+
+def _is_known(unit: str) -> bool:
+    parts = re.findall(r"[A-Za-z]+|[0-9]+|[^A-Za-z0-9]+", unit)
+    return unit in _WORDS or all(
+        len(part) <= _LONGEST_NUMBER
+        if part.isdecimal()
+        else part in _WORDS or part.strip("_") == ""
+        for part in parts
+    )
+
+
+def _shape(unit: str) -> str:
+    """Return a unit with its letters and digits hidden; at most 24 characters tell its length."""
+    hidden = re.sub(r"[A-Z]", "X", re.sub(r"\d", "#", unit[:24].replace("@", "?")))
+    return re.sub(r"[^\W\dX_]", "x", hidden)
+
+
+def private_words(machine: Machine) -> frozenset[str]:
+    """Return names and numbers of this machine and its users that no file may have."""
+    found = [machine.environ.get(key, "") for key in ("USER", "LOGNAME", "SUDO_USER", "HOSTNAME")]
+    for path in (
+        "/etc/hostname",
+        "/proc/sys/kernel/hostname",
+        "/etc/machine-id",
+        "/proc/device-tree/serial-number",
+        *machine.find("/sys/class/net/*/address"),
+    ):
+        found.append(machine.text(path) or "")
+    for line in (machine.text("/etc/passwd") or "").splitlines():
+        name, _, number, _, long_name, home, *_ = [*line.split(":"), *[""] * 7][:7]
+        if number.isdecimal() and 1000 <= int(number) < 65000:
+            found += [name, *re.split(r"[ ,]+", long_name), home]
+    return frozenset(word for text in found if len(word := text.strip()) >= 3)
+
+
+def leaks(text: str, private: Iterable[str]) -> list[str]:
+    """Return the private words and address-like texts that a text has, by shape.
+
+    A private word that is itself on the list, such as a user ``nvidia``, tells nothing.
+    """
+    found = [match[0] for match in _SUSPECT.finditer(text)]
+    for word in private:
+        if not all(map(_is_known, re.findall(r"\w+", word))) and re.search(
+            rf"(?<!\w){re.escape(word)}(?!\w)", text
+        ):
+            found.append(word)
+    return [_shape(word) for word in found]

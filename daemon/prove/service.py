@@ -1,0 +1,80 @@
+"""What is believed about the daemon, its units and its package on a board."""
+
+from .belief import Checks, Evidence, Verdict, decide, refuted, undecided
+from .telemetry import samples
+
+CHECKS = Checks()
+
+_MOST_BYTES, _MOST_RATIO = 56 << 20, 0.01
+_STOPPED_SECONDS = 3.0
+
+
+@CHECKS.needs("daemon")
+def parent_small(daemon: Evidence) -> Verdict:
+    """Memory and processor time within the first minute, which has the start in it."""
+    size, ratio = daemon.number("^rss bytes$"), daemon.number("^cpu ratio$")
+    if size is None or ratio is None:
+        return undecided("the daemon did not run")
+    because = f"{size / (1 << 20):.0f} MiB, {100 * ratio:.1f} % of a core in {daemon.seconds:.0f} s"
+    if size > _MOST_BYTES:
+        return refuted(because)
+    if ratio > _MOST_RATIO:
+        return undecided(f"{because}, with its start; measure for ten minutes")
+    return decide(True, because)
+
+
+@CHECKS.needs("daemon")
+def page_memory(daemon: Evidence) -> Verdict:
+    """The most memory while its page was asked for each second; a minute proves no more."""
+    size = daemon.number("^hwm bytes$")
+    if size is None:
+        return undecided("the daemon did not run")
+    because = f"at most {size / (1 << 20):.0f} MiB in {daemon.seconds:.0f} s"
+    if size > _MOST_BYTES:
+        return refuted(because)
+    return undecided(f"{because}; leave the page open for ten minutes")
+
+
+@CHECKS.needs("unit")
+def unit_starts(unit: Evidence) -> Verdict:
+    """It starts, so it is ready (Type=notify), and stops in time."""
+    states = [text for _, text in unit.items("status$")]
+    seconds = unit.number("^stop seconds$")
+    if seconds is None or len(states) < 2:
+        return undecided("the unit was not started and stopped")
+    holds = states == ["0", "0"] and seconds < _STOPPED_SECONDS
+    return decide(holds, f"status {' and '.join(states)}; stopped in {seconds:.1f} s")
+
+
+@CHECKS.needs("root_tegrastats", "socket")
+def root_tegrastats_in_sandbox(rootly: Evidence, served: Evidence) -> Verdict:
+    """The lines of the unit have the names that root's lines have."""
+    own, units = samples(rootly), samples(served)
+    if not own or not units:
+        return undecided("one of the two printed nothing that can be read")
+
+    def names(read: list) -> set[str]:  # type: ignore[type-arg]
+        last = read[-1]
+        groups = {"EMC": last.emc, "GR3D": last.gpu, "RAM": last.ram}
+        found = {name for name, value in groups.items() if value is not None}
+        found |= {f"NVDLA{core}" for core in range(len(last.dla))}
+        return found | {*last.engines, *last.temperatures_celsius, *last.rails}
+
+    differ = sorted(names(own) ^ names(units))
+    return decide(not differ, f"names in one of the two only: {', '.join(differ) or 'none'}")
+
+
+@CHECKS.needs("socket")
+def tegrastats_ends(served: Evidence) -> Verdict:
+    """No tegrastats is left after our connection was closed."""
+    before, after = served.number("^before$"), served.number("^after$")
+    if before is None or after is None or not samples(served):
+        return undecided("the socket gave no line")
+    return decide(after <= before, f"{before:.0f} ran before, {after:.0f} three seconds after")
+
+
+@CHECKS.needs("venv")
+def package_installs(venv: Evidence) -> Verdict:
+    """The package's Python imports numpy, TensorRT and the CUDA binding."""
+    words = next((line for line in reversed(venv.lines) if line.strip()), "nothing")[:120]
+    return decide(venv.status == 0 and venv.has("^ok"), f"it printed: {words}")

@@ -1,0 +1,295 @@
+"""What is believed about tegrastats and the files of the kernel, apart from those of the DLA."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+
+from ...collectors.board.boards import find_rail_rule
+from ...parsers import nvpmodel
+from ...parsers.errors import ParseError
+from ...parsers.records import Sample
+from ...parsers.tegrastats import parse_line
+from .belief import (
+    Checks,
+    Evidence,
+    Verdict,
+    decide,
+    listed,
+    not_here,
+    refuted,
+    undecided,
+)
+
+CHECKS = Checks()
+
+# Fewer readings say little about steps and distances.
+_FEWEST = 5
+# A line is late by less on a board that is not overloaded.
+_AT_ONCE = 0.5
+_COLD = -200.0
+_FEW_STEPS, _ALMOST = 12, 0.7
+
+
+def samples(lines: Evidence) -> list[Sample]:
+    """Return the record of each line that is one of tegrastats."""
+    found = []
+    for line in lines.lines:
+        try:
+            found.append(parse_line(line))
+        except ParseError:
+            continue
+    return found
+
+
+@CHECKS.needs("tegrastats")
+def lines_complete(lines: Evidence) -> Verdict:
+    """Every line is read, and no token of it is left over."""
+    read = samples(lines)
+    if not read:
+        return undecided("tegrastats printed nothing that can be read")
+    left = sorted({token for sample in read for token in sample.unparsed})
+    return decide(not left, f"{len(read)} lines; left over: {listed(left)}")
+
+
+@CHECKS.needs("tegrastats")
+def lines_at_once(lines: Evidence) -> Verdict:
+    """The middle half of the distances is near the usual one: lines do not come in bundles."""
+    steps = [late - early for early, late in pairwise(lines.at_seconds)]
+    if len(steps) < _FEWEST:
+        return undecided(f"{len(steps)} distances between lines are too few")
+    usual = median(steps)
+    bundled = sum(step < _AT_ONCE * usual for step in steps) + (usual == 0) * len(steps)
+    because = f"{len(steps)} distances of {usual:.3f} s; {bundled} of less than half of it"
+    return decide(bundled <= len(steps) // 5, because)
+
+
+@CHECKS.needs("tegrastats")
+def rail_steps(lines: Evidence) -> Verdict:
+    """Readings of a rail are equal but for the voltage, or a step apart.
+
+    Current comes in steps and the voltage moves by a percent, so only readings of a few steps tell.
+    """
+    read = samples(lines)
+    rule = find_rail_rule(read[0].rails) if read else None
+    if rule is None or "Orin" not in rule.name:
+        return not_here("no step of these rails is believed", "use a board with Orin")
+    whole, between = 0, 0
+    for rail in rule.rails:
+        step = rule.step_watts(rail)
+        watts = sorted({s.rails[rail].instant_watts / step for s in read if rail in s.rails})
+        gaps = [late - early for early, late in pairwise(watts) if late < _FEW_STEPS]
+        whole += sum(gap >= _ALMOST for gap in gaps)
+        between += sum(1 - _ALMOST < gap < _ALMOST for gap in gaps)
+    because = f"{whole} distances of a step of {rule.name} or more, {between} of about half of one"
+    if whole + between < _FEWEST // 2:
+        return undecided(f"{because}: too few readings of a few steps differ")
+    return decide(between <= whole // 4, because)
+
+
+def _labels(hwmon: Evidence) -> list[str]:
+    return [text for _, text in hwmon.items(r"/in[1-3]_label$") if text not in ("NC", "")]
+
+
+@CHECKS.needs("hwmon", "tegrastats")
+def rail_labels(hwmon: Evidence, lines: Evidence) -> Verdict:
+    """Each label of a sensor is a rail of tegrastats."""
+    labels, read = _labels(hwmon), samples(lines)
+    if not labels:
+        return not_here("no sensor of this board has labels", "use a board with INA3221")
+    if not read:
+        return undecided("tegrastats printed nothing that can be read")
+    other = [label for label in labels if label not in read[-1].rails]
+    return decide(not other, f"labels: {listed(labels)}; not printed: {listed(other)}")
+
+
+@CHECKS.needs("hwmon", "tegrastats")
+def ina238_vin(hwmon: Evidence, lines: Evidence) -> Verdict:
+    """Voltage times current of the sensor are about the watts that tegrastats prints."""
+    chip = next((path for path, text in hwmon.items("/name$") if text == "ina238"), None)
+    printed = [s.rails["VIN"].instant_watts for s in samples(lines) if "VIN" in s.rails]
+    if chip is None or not printed:
+        return not_here("this board has no INA238, or prints no VIN", "use a Thor")
+    folder = chip.removesuffix("name")
+    volts, amperes = hwmon.number(f"^{folder}in1_input$"), hwmon.number(f"^{folder}curr1_input$")
+    if volts is None or amperes is None:
+        return undecided("the sensor gives no voltage or no current")
+    watts = volts * amperes / 1e6
+    because = f"{watts:.1f} W by the sensor, {median(printed):.1f} W printed as VIN"
+    return decide(abs(watts - median(printed)) <= 0.3 * median(printed), because)
+
+
+@CHECKS.needs("board", "hwmon")
+def over_current_readable(board: Evidence, hwmon: Evidence) -> Verdict:
+    """Each user reads the counters of ``soctherm_oc``; Xavier has none."""
+    if not _is_orin(board):
+        return not_here("the counters are believed of Orin only", "use a board with Orin")
+    counters = dict(hwmon.items(r"/oc\d_event_cnt$"))
+    folders = {
+        path.rpartition("/")[0] for path, text in hwmon.items("/name$") if "soctherm" in text
+    }
+    inside = {path.rpartition("/")[0] for path in counters} <= folders
+    holds = bool(counters) and inside and all(text.isdecimal() for text in counters.values())
+    return decide(holds, f"{len(counters)} counters in {len(folders)} folders named soctherm_oc")
+
+
+def _is_orin(board: Evidence) -> bool:
+    return "Orin" in (board.value("^module$") or "")
+
+
+@CHECKS.needs("rail_times")
+def rail_reading_time(times: Evidence) -> Verdict:
+    """A reading is not longer than all samples of all channels; the distance of lines is not seen.
+
+    The driver's interval is that of a whole cycle of its channels.
+    """
+    seconds = [float(text) for path, text in times.items("_input seconds$")]
+    if not seconds:
+        return not_here("no sensor of rails can be read", "use a board with INA3221 or INA238")
+    samples_, interval = times.number("/samples$") or 1, times.number("/update_interval$")
+    if interval is None:
+        return undecided(f"the slowest reading takes {max(seconds):.4f} s; no interval is given")
+    limit = max(interval, 1) / 1000 * max(samples_, 1) * 2 + 0.02
+    because = f"the slowest reading takes {max(seconds):.4f} s, its sensor {limit:.3f} s at most"
+    if max(seconds) > limit:
+        return refuted(because)
+    return undecided(f"{because}; compare the distance of lines beside the daemon")
+
+
+@CHECKS.needs("board", "files_time")
+def files_fast(board: Evidence, times: Evidence) -> Verdict:
+    """One reading of all files is short."""
+    count, seconds = times.number("^files$"), times.number("^seconds$")
+    if board.value("^module$") == "None" or not count or seconds is None:
+        return not_here("this machine has few of the files", "use a Jetson, outside a container")
+    return decide(seconds < 0.005, f"{count:.0f} files in {1000 * seconds:.2f} ms")
+
+
+@CHECKS.needs("devfreq")
+def gpu_clock(devices: Evidence) -> Verdict:
+    """A device with a clock is known as the GPU."""
+    names = [text for _, text in devices.items()]
+    if not names:
+        return not_here("no device has a clock here", "use a Jetson, outside a container")
+    known = [text for _, text in devices.items("^gpu True")]
+    return decide(bool(known), f"the GPU is {listed(known)}, of {listed(names)}")
+
+
+@CHECKS.needs("nvpmodel")
+def power_mode_status(asked: Evidence) -> Verdict:
+    """The status file has the number that ``nvpmodel -q`` prints."""
+    noted = nvpmodel.mode_of(asked.value("/status$"))
+    answers = [text for _, text in asked.items("^asked$") if not text.startswith("stderr")]
+    force = nvpmodel.mode_in_answer("\n".join(answers))
+    if noted is None or force is None:
+        remedy = "use a Jetson; in a container, mount /var/lib/nvpmodel"
+        return not_here("the status file or the answer of nvpmodel is missing", remedy)
+    return decide(noted == force, f"the file has mode {noted}, nvpmodel prints {force}")
+
+
+@CHECKS.needs("nvpmodel")
+def largest_mode(asked: Evidence) -> Verdict:
+    """The mode with the highest caps is a MAXN, and MAXN_SUPER where there is one."""
+    modes = nvpmodel.parse_modes("\n".join(text for _, text in asked.items("nvpmodel.conf$")))
+    names = [mode.name for mode in modes]
+    largest = nvpmodel.largest_mode(modes)
+    if largest is None:
+        return not_here("nvpmodel.conf has no modes that can be compared", "use a Jetson")
+    called = [name for name in names if name == "MAXN_SUPER"] or [
+        name for name in names if name.startswith("MAXN")
+    ]
+    if not called:
+        return undecided(f"no mode is called MAXN; the largest by caps is {largest.name}")
+    return decide(largest.name in called, f"{largest.name} by caps, {listed(called)} by name")
+
+
+@CHECKS.needs("hwmon")
+def sensor_defaults(hwmon: Evidence) -> Verdict:
+    """Each sensor averages as the driver does by default: one sample."""
+    counts = [text for _, text in hwmon.items("/samples$")]
+    if not counts:
+        return not_here("no sensor shows its settings", "use a board with INA3221")
+    return decide(set(counts) == {"1"}, f"samples of each sensor: {listed(counts)}")
+
+
+@CHECKS.needs("hwmon")
+def fan_name(hwmon: Evidence) -> Verdict:
+    """A chip with a duty is called ``pwmfan``."""
+    folders = {path.rpartition("/")[0] for path, _ in hwmon.items("/pwm1$")}
+    if not folders:
+        return not_here("no fan shows its duty", "use a board with a fan")
+    names = [text for path, text in hwmon.items("/name$") if path.rpartition("/")[0] in folders]
+    return decide("pwmfan" in names, f"chips with a duty: {listed(names)}")
+
+
+@CHECKS.needs("board")
+def jetpack_known(board: Evidence) -> Verdict:
+    """The table of releases has this one."""
+    l4t, jetpack = board.value("^l4t$"), board.value("^jetpack$")
+    if l4t in (None, "None"):
+        return not_here("this machine has no /etc/nv_tegra_release", "use a Jetson")
+    return decide(jetpack != "None", f"Jetson Linux {l4t} is JetPack {jetpack}")
+
+
+@CHECKS.needs("thermal", "tegrastats")
+def critical_trips(thermal: Evidence, lines: Evidence) -> Verdict:
+    """Each zone that tegrastats prints with a temperature has a critical trip above zero."""
+    names = {path.rpartition("/")[0]: _zone(text) for path, text in thermal.items("/type$")}
+    critical = {
+        path.rpartition("/")[0]
+        for path, kind in thermal.items("_type$")
+        if kind == "critical" and (thermal.number(f"^{path[:-5]}_temp$") or 0) > 0
+    }
+    warm = {
+        zone.lower()
+        for sample in samples(lines)
+        for zone, celsius in sample.temperatures_celsius.items()
+        if celsius is not None and celsius > _COLD
+    } & set(names.values())
+    if not warm:
+        return not_here("this machine shows no thermal zone of tegrastats", "use a Jetson")
+    lacking = sorted(warm - {name for zone, name in names.items() if zone in critical})
+    return decide(not lacking, f"{len(warm)} zones; without a critical trip: {listed(lacking)}")
+
+
+def _zone(name: str) -> str:
+    """Return the name by which tegrastats prints a zone, in lower case.
+
+    >>> _zone("CPU-therm"), _zone("cv0-thermal")
+    ('cpu', 'cv0')
+    """
+    return re.sub(r"[-_]therm(al)?$", "", name).lower()
+
+
+@CHECKS.needs("board", "doctor", "nvpmodel")
+def doctor_names(board: Evidence, doctor: Evidence, asked: Evidence) -> Verdict:
+    """``doctor`` has module, release and the mode that nvpmodel prints."""
+    facts = {name: doctor.value(rf"facts\.{name}$") for name in ("module", "l4t", "id")}
+    answers = [text for _, text in asked.items("^asked$")]
+    force = nvpmodel.mode_in_answer("\n".join(answers))
+    if board.value("^module$") in (None, "None") or force is None:
+        return not_here("this machine is not a Jetson with nvpmodel", "use a Jetson")
+    wrong = [name for name, text in facts.items() if text in (None, "None")]
+    if facts["id"] != str(force):
+        wrong.append("power mode")
+    seen = ", ".join(f"{name} {text}" for name, text in facts.items())
+    return decide(not wrong, f"{seen}; nvpmodel prints {force}; wrong or unknown: {listed(wrong)}")
+
+
+@CHECKS.needs("tegrastats", "root_tegrastats", "doctor")
+def doctor_root(own: Evidence, rootly: Evidence, doctor: Evidence) -> Verdict:
+    """What ``doctor`` misses in this user's lines is what root's lines have more."""
+    lacks = [text for _, text in doctor.items(r"facts\.lacks\.\d+$")]
+    mine, roots = samples(own), samples(rootly)
+    if not mine or not roots:
+        return undecided("tegrastats printed nothing that can be read")
+    more = sorted(_groups(roots) - _groups(mine))
+    because = f"root's lines have more: {listed(more)}; doctor misses: {listed(lacks)}"
+    return decide(set(more) <= set(lacks), because)
+
+
+def _groups(read: Sequence[Sample]) -> set[str]:
+    """Return the groups of fields that only root's lines have, by the words of doctor."""
+    last = read[-1]
+    found = {"EMC": last.emc, "engines": last.engines, "DLA": last.dla, "rails": last.rails}
+    return {name for name, value in found.items() if value}

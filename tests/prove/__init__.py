@@ -1,0 +1,1 @@
+"""Tests of ``tegrascope prove`` on played boards."""

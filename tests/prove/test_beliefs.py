@@ -1,0 +1,152 @@
+"""Played boards prove what is right, and a planted lie refutes its belief alone."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import yaml
+
+from tegrascope.daemon.prove.belief import Evidence, beliefs
+from tegrascope.daemon.prove.report import beliefs_page, boards_page, verdict_line
+from tegrascope.daemon.prove.runner import CHECKS, Memory, gather, verdicts
+from tegrascope.daemon.prove.scrub import clean, leaks
+from tools.board_page import PAGE, stanzas
+
+from .boards import CAPTURES, kinds, play, serve
+from .lies import LIES
+
+PLAYED = ("agx-orin", "orin-nx", "orin-nano", "xavier", "thor")
+# What no board of any kind proves in twenty minutes: a part of it takes longer, or a person.
+PARTLY = {
+    "rail_reading_time",
+    "dla_engine_runs",
+    "trace_ids",
+    "no_event_lost",
+    "inspect_predicts",
+    "page_memory",
+}
+ONLY_ON = {
+    "rail_steps": {"agx-orin"},
+    "tensorrt_8_path": {"xavier"},
+    "ina238_vin": {"thor"},
+    "over_current_readable": {"agx-orin", "orin-nx", "orin-nano"},
+    "dla_refused": {"orin-nano", "thor"},
+    "active_dla_prints_load": {"agx-orin", "orin-nx"},
+    "trace_events": {"agx-orin", "orin-nx"},
+    "rail_labels": set(PLAYED) - {"thor"},
+    "sensor_defaults": set(PLAYED) - {"thor"},
+}
+# These need a DLA at work, or its driver.
+OF_DLA = {
+    *("forbid_builds", "inspector_layer_types", "powered_time_grows", "standalone_built"),
+    *("log_lists_layers", "inspector_says_dla", "cudla_runs", "dla_used_flag", "resnet_on_dla"),
+    *("trace_lines", "trace_process", "instance_removed", "utilization_rate_form"),
+    "workers_together",
+}
+
+
+@pytest.fixture(scope="module")
+def proven() -> Iterator[dict[str, dict[str, Evidence]]]:
+    """The evidence of each board, gathered once."""
+    found: dict[str, dict[str, Evidence]] = {}
+    with TemporaryDirectory(prefix="prove") as folder:
+        for name in PLAYED:
+            board = play(Path(folder) / name, name)
+            memory = Memory(board.work.parent, name)
+            lines = kinds()[name].say()[:3]
+            server = serve(board, [line.replace("NVDLA0 off", "NVDLA0 45%@1600") for line in lines])
+            with server:
+                for _ in gather(board, memory, changes=True):
+                    pass
+            found[name] = memory.found
+    yield found
+
+
+def states(found: dict[str, Evidence], state: str) -> set[str]:
+    return {name for name, verdict in verdicts(found).items() if verdict.state == state}
+
+
+@pytest.mark.parametrize("board", PLAYED)
+def test_right_board_proves_all_that_it_can_decide(proven, board):
+    expected = {
+        name
+        for name in CHECKS
+        if name not in PARTLY
+        and board in ONLY_ON.get(name, set(PLAYED))
+        and not (name in OF_DLA and board in ("orin-nano", "thor"))
+    }
+    assert states(proven[board], "proved") == expected
+    assert states(proven[board], "refuted") == set()
+
+
+def test_each_check_has_a_lie():
+    assert LIES.keys() == CHECKS.keys()
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_lie_refutes_its_belief_alone(proven, name):
+    lie = LIES[name]
+    found = dict(proven[lie.board])
+    found[lie.probe] = lie.change(found[lie.probe])
+    assert states(found, "refuted") == {name}
+    line = verdict_line(beliefs()[name], verdicts(found)[name])
+    assert f"wrong in tegrascope: {beliefs()[name].wrong}" in line
+
+
+def test_each_check_is_of_a_belief_and_names_what_would_be_wrong():
+    assert CHECKS.keys() <= beliefs().keys()
+    assert all(beliefs()[name].wrong for name in CHECKS)
+
+
+def test_belief_that_cannot_be_decided_has_a_remedy(proven):
+    for found in proven.values():
+        for name, verdict in verdicts(found).items():
+            assert verdict.because, name
+            assert verdict.state != "not here" or verdict.remedy, name
+
+
+@pytest.mark.parametrize("status", [None, 0])
+@pytest.mark.parametrize("lines", [(), ("seconds: ?", "x: 1")])
+def test_evidence_that_cannot_be_read_proves_nothing(lines, status):
+    """Apart from a build that ended well, whose status is the evidence."""
+    probes = {probe for needs, _ in CHECKS.values() for probe in needs}
+    found = dict.fromkeys(probes, Evidence(lines=lines, status=status))
+    assert states(found, "proved") <= ({"forbid_builds"} if status == 0 else set())
+
+
+def test_page_is_what_make_docs_writes():
+    text = PAGE.read_text(encoding="utf-8")
+    assert beliefs_page(text) == text
+
+
+def test_boards_page_is_that_of_no_file_yet():
+    assert (PAGE.parent / "boards.md").read_text(encoding="utf-8") == boards_page([])
+
+
+def test_issue_form_names_the_commands():
+    form = yaml.safe_load((PAGE.parents[1] / ".github/ISSUE_TEMPLATE/board.yml").read_text())
+    assert [one["id"] for one in form["body"][1:]] == ["board", "file", "notes", "read"]
+    assert "tegrascope prove --show board.zip" in form["body"][0]["attributes"]["value"]
+
+
+def test_row_added_to_the_page_becomes_a_stanza():
+    text = PAGE.read_text(encoding="utf-8")
+    assert stanzas(text) == ""
+    added = stanzas(f"{text}| A new one | its reason | `a \\| b` prints it |\n")
+    assert added == (
+        "\n[a_new_one]\nbelief = '''A new one'''\nreason = '''its reason'''\n"
+        "command = '''`a | b` prints it'''\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "capture", sorted(path.stem for path in CAPTURES.glob("*.txt") if "various" not in path.stem)
+)
+def test_recorded_line_has_only_known_words(capture):
+    """What tegrastats printed anywhere is sent as it is; one capture has an invented token."""
+    for line in (CAPTURES / f"{capture}.txt").read_text(encoding="utf-8").splitlines():
+        own = re.sub(r"^[\d.]+::", "", line).replace(" FUTURE_TOKEN value", "")
+        assert clean(own) == own
+        assert leaks(own, []) == []
