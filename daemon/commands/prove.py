@@ -8,7 +8,7 @@ from pathlib import Path
 from ...collectors.board.machine import Machine
 from ...parsers.errors import UserError
 from ..prove.belief import beliefs
-from ..prove.probes import PROBES, Board
+from ..prove.probes import Board, probes
 from ..prove.report import (
     Document,
     as_lines,
@@ -80,15 +80,15 @@ def examine(arguments: argparse.Namespace, board: Board, state: Path) -> int:
     identity = board.machine.text("/proc/device-tree/model") or "unknown"
     memory = Memory(state, identity)
     if memory.found:
-        print(f"goes on after {len(memory.found)} of {len(PROBES)} steps", file=sys.stderr)
+        print(f"goes on after {len(memory.found)} of {len(probes())} steps", file=sys.stderr)
     begin, told = time.monotonic(), set[str]()
     steps = gather(board, memory, quick=arguments.quick, changes=arguments.allow_changes)
     for name in steps:
         _tell(memory, told)
-        number = list(PROBES).index(name) + 1
+        number = list(probes()).index(name) + 1
         spent = time.monotonic() - begin
-        about = PROBES[name].about
-        print(f"[{spent:5.0f} s] step {number} of {len(PROBES)}: {about} …", file=sys.stderr)
+        about = probes()[name].about
+        print(f"[{spent:5.0f} s] step {number} of {len(probes())}: {about} …", file=sys.stderr)
     found = verdicts(memory.found)
     for name, verdict in found.items():
         print(verdict_line(beliefs()[name], verdict))

@@ -112,6 +112,14 @@ def decide(holds: bool, because: str) -> Verdict:
     return proved(because) if holds else refuted(because)
 
 
+class Unseen(Exception):  # noqa: N818 - it is an answer
+    """Evidence lacks what a check needs, so this is its verdict."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.because)
+        self.verdict = verdict
+
+
 Judge = Callable[..., Verdict]
 
 
@@ -146,11 +154,13 @@ def verdict_of(name: str, checks: Mapping[str, Check], found: Mapping[str, Evide
             return not_here(evidence.missing, evidence.remedy)
     try:
         return check.judge(*seen)
+    except Unseen as unseen:
+        return unseen.verdict
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         return undecided(f"the evidence cannot be read ({type(error).__name__})")
 
 
-def listed(words: Sequence[str], most: int = 4) -> str:
+def listed(words: Sequence[str | None], most: int = 4) -> str:
     """Return some words for people; an empty list is ``none``."""
     more = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(words[:most]) + more if words else "none"
+    return ", ".join(map(str, words[:most])) + more if words else "none"

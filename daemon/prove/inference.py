@@ -7,6 +7,7 @@ from .belief import (
     DLA_REMEDY,
     Checks,
     Evidence,
+    Unseen,
     Verdict,
     decide,
     listed,
@@ -22,7 +23,7 @@ _VERDICTS = ("pure_dla", "dla_plus_reformat", "mixed", "gpu_only")
 # Such an end is no evidence about the builder.
 _NO_ROOM = re.compile(r"memory|timed? ?out|killed|space", re.IGNORECASE)
 REFUSED = 3
-_EQUAL = 0.02
+_EQUAL, _IDLE, _CHEAP = 0.02, 0.01, 50e-6
 
 
 def _words(build: Evidence) -> str:
@@ -86,68 +87,148 @@ def second_builder_waits(build: Evidence) -> Verdict:
     return decide(waited, f"the later build ended with {build.status}; it waited: {waited}")
 
 
+@CHECKS.needs("board", "build_gpu")
+def old_cuda_python(board: Evidence, build: Evidence) -> Verdict:
+    """An engine is built and runs with a binding from before ``cuda.bindings``."""
+    version = board.value("^cuda_python$") or "None"
+    if not re.match(r"11\.|12\.[012]\.", version):
+        return not_here(f"cuda-python is {version}", "pip install 'cuda-python<12.3'")
+    return _built(build) or proved(f"cuda-python {version} ran an engine")
+
+
+@CHECKS.needs("standalone_int8")
+def standalone_int8(build: Evidence) -> Verdict:
+    """A loadable of int8 is built and runs once."""
+    return _built(build) or decide(_placed(build) == "pure_dla", f"built: {_placed(build)}")
+
+
 @CHECKS.needs("standalone")
 def standalone_built(build: Evidence) -> Verdict:
     """A loadable of half precision is built."""
     return _built(build) or decide(_placed(build) == "pure_dla", f"built: {_placed(build)}")
 
 
-def _without_dla(bench: Evidence) -> Verdict | None:
-    """Return ``not here`` if the DLA was refused, else ``None``."""
-    devices = [
-        path.removesuffix("device") for path, text in bench.items(r"\.device$") if text == "dla0"
-    ]
-    if any(bench.value(f"^{re.escape(path)}status$") == "unavailable" for path in devices):
-        return not_here("this board has no DLA", DLA_REMEDY)
-    return None
-
-
 def _rows(bench: Evidence) -> Iterator[tuple[str, str]]:
     """Yield device and path of each accelerator that ran to its end."""
     for path, device in bench.items(r"accelerators\.\d+\.device$"):
-        prefix = path.removesuffix("device")
-        if bench.value(rf"^{re.escape(prefix)}status$") == "ok":
-            yield device, re.escape(prefix)
+        prefix = re.escape(path.removesuffix("device"))
+        if bench.value(f"^{prefix}status$") == "ok":
+            yield device, prefix
+
+
+def _row(bench: Evidence, device: str) -> str:
+    """Return the path of an accelerator that ran to its end, or raise ``Unseen``."""
+    for path, name in bench.items(r"accelerators\.\d+\.device$"):
+        prefix = re.escape(path.removesuffix("device"))
+        if name == device:
+            state = bench.value(f"^{prefix}status$")
+            if state == "ok":
+                return prefix
+            if state == "unavailable":
+                raise Unseen(not_here(f"this board has no {device}", DLA_REMEDY))
+            raise Unseen(undecided(f"{device}: {bench.value(f'^{prefix}reason$') or state}"))
+    raise Unseen(undecided(f"{device} did not run"))
 
 
 @CHECKS.needs("cudla")
 def cudla_runs(bench: Evidence) -> Verdict:
     """It runs to its end, and its outputs are right."""
-    rows = dict(_rows(bench))
-    if "dla0" not in rows:
-        reason = bench.value(r"\.reason$") or "no result"
-        return undecided(f"cuDLA did not run: {reason[:120]}")
-    outputs = bench.value(f"^{rows['dla0']}outputs.verdict$")
+    outputs = bench.value(f"^{_row(bench, 'dla0')}outputs.verdict$")
     if outputs not in ("good", "wrong"):
         return undecided(f"its outputs are {outputs}")
     return decide(outputs == "good", f"its outputs are {outputs}")
 
 
+@CHECKS.needs("cudla")
+def last_error_cheap(bench: Evidence) -> Verdict:
+    """Host and device agree on the time of an inference within 50 µs."""
+    row = _row(bench, "dla0")
+    host, device = (
+        bench.number(f"^{row}{name}.p50_seconds$") for name in ("latency", "device_latency")
+    )
+    if host is None or device is None:
+        return undecided("the time on the device is not known")
+    return decide(host - device < _CHEAP, f"{1e6 * (host - device):.0f} µs more than the device")
+
+
+@CHECKS.needs("streams")
+def two_streams_fit(bench: Evidence) -> Verdict:
+    """Two inferences at once run to their end."""
+    row = _row(bench, "dla0")
+    return proved(f"outputs are {bench.value(f'^{row}outputs.verdict$')}")
+
+
+@CHECKS.needs("trtexec_run")
+def trtexec_options(bench: Evidence) -> Verdict:
+    """A run by trtexec ends well; another release may still differ."""
+    _row(bench, "gpu")
+    return proved("the run ended well with this release")
+
+
+@CHECKS.needs("forbid")
+def no_gpu_work(bench: Evidence) -> Verdict:
+    """The load of the GPU is zero while the DLA works without fallback."""
+    load = bench.number(f"^{_row(bench, 'dla0')}utilization.gpu.value$")
+    if load is None:
+        return undecided("the load of the GPU is not known")
+    return decide(load < _IDLE, f"the GPU is busy for {100 * load:.1f} %")
+
+
+@CHECKS.needs("bench")
+def plan_on_both_cores(bench: Evidence) -> Verdict:
+    """The engine that was built for one core is found for the other, and its outputs are equal."""
+    rows = [_row(bench, device) for device in ("dla0", "dla1")]
+    cached = [bench.value(f"^{row}built.is_cached$") for row in rows]
+    errors = [bench.value(f"^{row}outputs.relative_error$") for row in rows]
+    if None in errors:
+        return undecided("the outputs were not compared")
+    holds = cached == ["True", "True"] and errors[0] == errors[1]
+    return decide(holds, f"cached: {listed(cached)}; errors of outputs: {listed(errors)}")
+
+
 @CHECKS.needs("bench")
 def resnet_on_dla(bench: Evidence) -> Verdict:
     """Slower, frees nearly all of the GPU, less energy: each by its interval."""
-    if (without := _without_dla(bench)) is not None:
-        return without
-    rows = dict(_rows(bench))
-    if not {"gpu", "dla0"} <= rows.keys():
-        return undecided("GPU and DLA did not both run to their end")
-
-    def figure(device: str, name: str) -> float | None:
-        return bench.number(f"^{rows[device]}{name}$")
-
-    slow = figure("dla0", "latency_seconds.low"), figure("gpu", "latency_seconds.high")
-    freed, load = figure("dla0", "gpu_freed.value"), figure("gpu", "utilization.gpu.value")
-    costs = figure("dla0", "net_joules_per_inference.high")
-    saves = figure("gpu", "net_joules_per_inference.low")
-    if None in (*slow, freed, load):
+    dla, gpu = _row(bench, "dla0"), _row(bench, "gpu")
+    slow, fast = (
+        bench.number(f"^{dla}latency_seconds.low$"),
+        bench.number(f"^{gpu}latency_seconds.high$"),
+    )
+    freed, load = (
+        bench.number(f"^{dla}gpu_freed.value$"),
+        bench.number(f"^{gpu}utilization.gpu.value$"),
+    )
+    costs, saved = (
+        bench.number(f"^{dla}net_joules_per_inference.high$"),
+        bench.number(f"^{gpu}net_joules_per_inference.low$"),
+    )
+    if slow is None or fast is None or freed is None or load is None:
         return undecided("latency or the load of the GPU is not known")
-    parts = {"slower": slow[0] > slow[1], "frees the GPU": freed >= 0.9 * load}  # type: ignore[operator]
-    if costs is not None and saves is not None:
-        parts["less energy"] = costs < saves
+    parts = {"slower": slow > fast, "frees the GPU": freed >= 0.9 * load}
+    if costs is not None and saved is not None:
+        parts["less energy"] = costs < saved
     seen = ", ".join(f"{name}: {holds}" for name, holds in parts.items())
     if not all(parts.values()):
         return refuted(seen)
     return proved(seen) if len(parts) > 2 else undecided(f"{seen}; energy is not known")
+
+
+@CHECKS.needs("bench")
+def profiler_rows_grouped(bench: Evidence) -> Verdict:
+    """No row is one of the driver's own, and those on the DLA take about the stage ``compute``."""
+    row = _row(bench, "dla0")
+    names = [text for _, text in bench.items(rf"^{row}layers\.\d+\.name$")]
+    own = [name for name in names if name.endswith(("from nvm", "copy finish"))]
+    if not names or own:
+        return refuted(f"{len(own)} rows are copies") if own else undecided("no layer was timed")
+    on_dla = [path for path, text in bench.items(rf"^{row}layers\.\d+\.place$") if text == "dla"]
+    times = [bench.number(f"^{re.escape(path[:-5])}seconds$") or 0.0 for path in on_dla]
+    compute = bench.number(f"^{row}stages.compute.p50_seconds$")
+    if not compute or not times:
+        return undecided("the time of the DLA or of its stage is not known")
+    ratio = sum(times) / compute
+    because = f"rows of the DLA take {ratio:.2f} of the stage compute"
+    return proved(because) if 0.5 <= ratio <= 2 else undecided(because)
 
 
 @CHECKS.needs("bench")
@@ -184,11 +265,7 @@ def rounds_agree(board: Evidence, bench: Evidence) -> Verdict:
 @CHECKS.needs("bench")
 def inspector_layer_types(bench: Evidence) -> Verdict:
     """The engine for the DLA has layers of known types."""
-    if (without := _without_dla(bench)) is not None:
-        return without
-    row = dict(_rows(bench)).get("dla0")
-    if row is None:
-        return undecided("the engine for dla0 did not run to its end")
+    row = _row(bench, "dla0")
     types = [path.rpartition(".")[2] for path, _ in bench.items(rf"^{row}built\.layer_types\.")]
     return decide(bool(types), f"types: {listed(types)}")
 

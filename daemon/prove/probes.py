@@ -9,18 +9,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
+from pydantic import Field
+
+from ...collectors.base import Stamped
 from ...collectors.board.boards import jetpack_of
 from ...collectors.board.machine import Machine
 from ...collectors.board.readers import clock_of, clocks_locked
 from ...collectors.board.sysfs import FINDERS
 from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child, start_tied
+from ...collectors.lines.collector import tegrastats_command
 from ...collectors.lines.program import LineSocket
 from ...parsers.dla import Ended, Lost, Submitted, parse_trace_line
 from ...parsers.errors import ParseError, UserError
+from ...parsers.records import Record
 from ...parsers.signals import GPU_FREQUENCY
 from ..doctor.findings import read_board
 from ..doctor.software import TEGRASTATS
@@ -28,10 +35,9 @@ from .belief import Evidence
 from .scrub import clean
 
 ROOT_REMEDY = "run tegrascope prove where sudo works, or as root"
-TRACING, FIRMWARE = "/sys/kernel/tracing", "/sys/kernel/debug/nvdla*/firmware"
-_EVENTS = f"{TRACING}/events/nvdla_ftrace"
+_TRACING, _FIRMWARE = "/sys/kernel/tracing", "/sys/kernel/debug/nvdla*/firmware"
 _MOST_LINES = 400
-POWERED = "/sys/bus/platform/devices/*.nvdla*/power/runtime_active_time"
+_POWERED = "/sys/bus/platform/devices/*.nvdla*/power/runtime_active_time"
 
 
 class Absent(Exception):  # noqa: N818 - it is an answer
@@ -78,13 +84,16 @@ class Board:
         """Run a program until it ends, has printed ``most`` lines, or the time is over."""
         begin, lines, at = time.monotonic(), list[str](), list[float]()
         with self.start(argv, seconds, root=root) as child:
-            while len(lines) < most and (left := begin + seconds + 5 * root - time.monotonic()) > 0:
+            # A program of root cannot be ended by us, so it is read to its end.
+            while (root or len(lines) < most) and (
+                left := begin + seconds + 5 * root - time.monotonic()
+            ) > 0:
                 line = child.read(left)
                 if isinstance(line, Quiet):
                     break
                 lines.append(line.value)
                 at.append(round(line.monotonic_ns / 1e9 - begin, 3))
-        ended = len(lines) < most and left > 0
+        ended = (root or len(lines) < most) and left > 0
         return Evidence(
             lines=tuple(
                 map(clean, [*lines, *(f"stderr: {one}" for one in child.last_words[-12:])])
@@ -93,17 +102,6 @@ class Board:
             status=child.returncode if ended else None,
             seconds=round(time.monotonic() - begin, 3),
         )
-
-    def text(self, argv: Sequence[str], seconds: float) -> tuple[str, int | None]:
-        """Return the whole output of one of our commands, with its status."""
-        lines: list[str] = []
-        until, line = time.monotonic() + seconds, None
-        with self.start([*self.tool, *argv], seconds) as child:
-            while not isinstance(line, Quiet):
-                line = child.read(max(0.0, until - time.monotonic()))
-                if not isinstance(line, Quiet):
-                    lines.append(line.value)
-        return "\n".join(lines), child.returncode if line is Quiet.END else None
 
     def files(self, *patterns: str, root: bool = False) -> tuple[str, ...]:
         """Return ``path: text`` of each line of files that match, without private words."""
@@ -122,31 +120,37 @@ class Board:
         )[:_MOST_LINES]
 
 
-Gather = Callable[[Board, float], Evidence]
-
-
-@dataclass(frozen=True)
-class Probe:
-    """One piece of evidence.
-
-    Attributes:
-        about: What it does, for the list and the progress.
-        seconds: The most that it may take.
-        quick: Whether ``--quick`` has it too.
-        needs: ``dla``, ``tensorrt`` or both.
-        root: Whether it needs root.
-        changes: What it changes for a while; then it needs ``--allow-changes``.
-        restore: The command for root that undoes the change.
-    """
+class Probe(Record):
+    """A step that gathers evidence; ``probes.toml`` describes the fields and has the steps."""
 
     about: str
     seconds: float
-    gather: Gather
     quick: bool = True
-    needs: tuple[str, ...] = ()
+    needs: tuple[Literal["dla", "tensorrt"], ...] = ()
     root: bool = False
     changes: str = ""
-    restore: Callable[[Board], Sequence[str]] | None = None
+    files: tuple[str, ...] = ()
+    command: str = ""
+    json_: str = Field("", alias="json")
+    keep: str = ""
+
+
+@cache
+def probes() -> dict[str, Probe]:
+    """Return every step by name, in the order in which they run."""
+    data = msgspec.toml.decode(Path(__file__).with_name("probes.toml").read_bytes())
+    return {name: Probe.model_validate(fields) for name, fields in data.items()}
+
+
+def gather(board: Board, name: str, probe: Probe, seconds: float) -> Evidence:
+    """Return the evidence of a step, or raise ``Absent``."""
+    if probe.files:
+        return Evidence(lines=board.files(*probe.files, root=probe.root))
+    if probe.command:
+        return board.run(_own(board, probe.command), seconds)
+    if probe.json_:
+        return _json(board, probe.json_, probe.keep or _FIGURES, seconds)
+    return _FUNCTIONS[name](board, seconds)
 
 
 def flatten(document: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -161,39 +165,37 @@ def flatten(document: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, " ".join(str(document).split())
 
 
-def _json(keep: str, *arguments: str) -> Gather:
-    """Return a gatherer that keeps some paths of the JSON document that our command prints."""
-
-    def gather(board: Board, seconds: float) -> Evidence:
-        begin = time.monotonic()
-        text, status = board.text([*arguments, *_state(board, arguments)], seconds)
-        with suppress(ValueError):
-            pairs = flatten(json.loads(text[text.find("{") : text.rfind("}") + 1]))
-            lines = [clean(f"{path}: {value}") for path, value in pairs if re.search(keep, path)]
-            spent = round(time.monotonic() - begin, 3)
-            return Evidence(lines=tuple(lines[:_MOST_LINES]), status=status, seconds=spent)
-        return Evidence(status=status, lines=("no document: true",))
-
-    return gather
+def _own(board: Board, command: str) -> list[str]:
+    """Return one of our own commands, which keeps its files in the directory of this work."""
+    words, own = command.split(), ["--state-dir", str(board.work)]
+    if words[0] == "bench":
+        own += ["-o", str(board.work / "bench")]
+    return [*board.tool, *words, *(() if words[0] == "doctor" else own)]
 
 
-def _command(*arguments: str) -> Gather:
-    """Return a gatherer that keeps what our command prints."""
-    return lambda board, seconds: board.run(
-        [*board.tool, *arguments, *_state(board, arguments)], seconds
+def _json(board: Board, command: str, keep: str, seconds: float) -> Evidence:
+    """Keep some paths of the JSON document that our command prints."""
+    begin, lines = time.monotonic(), list[str]()
+    line: Stamped[str] | Quiet = Quiet.TIMEOUT
+    with board.start(_own(board, command), seconds) as child:
+        while (left := begin + seconds - time.monotonic()) > 0:
+            if isinstance(line := child.read(left), Quiet):
+                break
+            lines.append(line.value)
+    return Evidence(
+        lines=tuple(map(clean, _figures(lines, keep)))[:_MOST_LINES],
+        status=child.returncode if line is Quiet.END else None,
+        seconds=round(time.monotonic() - begin, 3),
     )
 
 
-def _state(board: Board, arguments: Sequence[str]) -> list[str]:
-    own = {"bench": ["-o", str(board.work / "bench")], "engines": [], "run": [], "inspect": []}
-    return [*own[name], "--state-dir", str(board.work)] if (name := arguments[0]) in own else []
-
-
-def _files(*patterns: str, root: bool = False) -> Gather:
-    def gather(board: Board, seconds: float) -> Evidence:  # noqa: ARG001
-        return Evidence(lines=board.files(*patterns, root=root))
-
-    return gather
+def _figures(lines: Sequence[str], keep: str) -> list[str]:
+    """Return ``path: value`` of a JSON document for the paths that match; none if it is not one."""
+    text = "\n".join(lines)
+    with suppress(ValueError):
+        pairs = flatten(json.loads(text[text.find("{") : text.rfind("}") + 1]))
+        return [f"{path}: {value}" for path, value in pairs if re.search(keep, path)]
+    return []
 
 
 def _board(board: Board, seconds: float) -> Evidence:  # noqa: ARG001
@@ -209,18 +211,19 @@ def _board(board: Board, seconds: float) -> Evidence:  # noqa: ARG001
         "clocks held": clocks_locked(machine.root),
         "root": machine.uid == 0,
         "python": ".".join(map(str, sys.version_info[:3])),
+        "cuda_python": machine.package("cuda-python"),
         "tensorrt": ".".join((machine.package("tensorrt") or "none").split(".")[:3]),
     }
     return Evidence(lines=tuple(clean(f"{name}: {value}") for name, value in facts.items()))
 
 
-def _tegrastats(count: int, *, root: bool = False) -> Gather:
-    def gather(board: Board, seconds: float) -> Evidence:  # noqa: ARG001
-        interval = board.line_seconds
-        argv = ["tegrastats", "--interval", str(max(1, round(interval * 1000)))]
-        return board.run(argv, (count + 3) * interval, root=root, most=count)
+def _stats(board: Board) -> list[str]:
+    return tegrastats_command(board.line_seconds)
 
-    return gather
+
+def _tegrastats(board: Board, seconds: float, *, root: bool = False) -> Evidence:  # noqa: ARG001
+    most = 20
+    return board.run(_stats(board), (most + 3) * board.line_seconds, root=root, most=most)
 
 
 def _files_time(board: Board, seconds: float) -> Evidence:  # noqa: ARG001
@@ -276,14 +279,14 @@ def _timer(board: Board, seconds: float) -> Evidence:
     return Evidence(lines=tuple(lines[:3]), status=found.status)
 
 
-_TRACER = (f"{TRACING}/tracing_on", f"{TRACING}/trace_clock")
+_TRACER = (f"{_TRACING}/tracing_on", f"{_TRACING}/trace_clock")
 
 
 def _trace(board: Board, seconds: float) -> Evidence:
     """Run the trace reader for a moment, with the state of the tracer before and after."""
 
     def state(when: str) -> list[str]:
-        instances = board.files(f"{TRACING}/instances/*/tracing_on", root=True)
+        instances = board.files(f"{_TRACING}/instances/*/tracing_on", root=True)
         return [
             *(f"{when} {line}" for line in board.files(*_TRACER, root=True)),
             f"{when} instances: {len(instances)}",
@@ -318,10 +321,11 @@ def _socket(board: Board, seconds: float) -> Evidence:
 
 
 _FIGURES = (
-    r"accelerators\.\d+\.(device|status|reason|flags\..*|outputs\.(verdict|relative_error|difference)"
-    r"|built\.(placement\.(verdict|loadables)|layer_types\..*)|rounds|is_steady|profiled_seconds"
-    r"|layers\.\d+\.(seconds|kind|place)|utilization\.gpu\.value|latency\.p50_seconds"
-    r"|device_latency\.p50_seconds|(latency_seconds|net_joules_per_inference|gpu_freed)\.\w+)$"
+    r"accelerators\.\d+\.(device|status|reason|flags\..*|outputs\.(verdict|relative_error)"
+    r"|built\.(is_cached|placement\.verdict|layer_types\..*)|profiled_seconds"
+    r"|layers\.\d+\.(name|seconds|kind|place)|utilization\.gpu\.value"
+    r"|(latency|device_latency|stages\.compute)\.p50_seconds"
+    r"|(latency_seconds|net_joules_per_inference|gpu_freed)\.\w+)$"
     r"|^contention\.together\.\d+\.(status|lanes\.\d+\.(device|slowdown\.value))$"
 )
 
@@ -330,15 +334,13 @@ def _load(board: Board, seconds: float) -> Evidence:
     """Run a model on the DLA and watch it: tegrastats, powered time, firmware and trace."""
     command = "bench --builtin resnet50 --precision fp16 --on dla0 --rounds 1 --telemetry none"
     command += " --duration 20 --baseline 1 --json"
-    lines = [f"before {line}" for line in board.files(POWERED)]
-    root, interval = board.sudo is not None, max(1, round(board.line_seconds * 1000))
-    stats = ["tegrastats", "--interval", str(interval)]
+    lines = [f"before {line}" for line in board.files(_POWERED)]
+    root = board.sudo is not None
     kept: dict[str, list[str]] = {"load": [], "line": [], "trace": []}
     until = time.monotonic() + seconds
     with ExitStack() as stack:
-        argv = [*board.tool, *command.split(), *_state(board, ["bench"])]
-        children = {"load": stack.enter_context(board.start(argv, seconds))}
-        children["line"] = stack.enter_context(board.start(stats, seconds, root=root))
+        children = {"load": stack.enter_context(board.start(_own(board, command), seconds))}
+        children["line"] = stack.enter_context(board.start(_stats(board), seconds, root=root))
         with suppress(Absent):
             reader = board.start(["tegrascope-dla-trace"], seconds, root=True)
             children["trace"] = stack.enter_context(reader)
@@ -346,22 +348,17 @@ def _load(board: Board, seconds: float) -> Evidence:
         while time.monotonic() < until:
             if root and time.monotonic() - asked > 5 * board.line_seconds:
                 asked = time.monotonic()
-                lines += board.files(f"{FIRMWARE}/utilization_rate", root=True)
+                lines += board.files(f"{_FIRMWARE}/utilization_rate", root=True)
             got = {name: child.read(0.05) for name, child in children.items()}
             for name, line in got.items():
                 if not isinstance(line, Quiet):
                     kept[name].append(line.value)
             if got["load"] is Quiet.END:
                 break
-    lines += [f"after {line}" for line in board.files(POWERED)]
-    shown = [line for line in kept["line"] if re.search(r"NVDLA\d\S* (?!off)", line)] or kept[
-        "line"
-    ]
-    lines += [f"line: {line}" for line in shown[-20:]]
-    with suppress(ValueError):
-        document = "\n".join(kept["load"])
-        pairs = flatten(json.loads(document[document.find("{") :]))
-        lines += [f"{path}: {value}" for path, value in pairs if re.search(_FIGURES, path)]
+    lines += [f"after {line}" for line in board.files(_POWERED)]
+    busy = [line for line in kept["line"] if re.search(r"NVDLA\d\S* (?!off)", line)]
+    lines += [f"line: {line}" for line in (busy or kept["line"])[-20:]]
+    lines += _figures(kept["load"], _FIGURES)
     if "trace" in children:
         lines += _trace_counts(kept["trace"])
     return Evidence(lines=tuple(map(clean, lines)), status=children["load"].returncode)
@@ -390,38 +387,32 @@ def _trace_counts(lines: Sequence[str]) -> list[str]:
 
 def _daemon(board: Board, seconds: float) -> Evidence:
     """Run the daemon beside its page, and note its memory and the time of its processor."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = f"127.0.0.1:{port}"
-    argv = [*board.tool, "run", "--listen", address, *_state(board, ["run"])]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     lines: list[str] = []
-    with board.start(argv, seconds) as child:
+    with board.start(_own(board, f"run --listen 127.0.0.1:{port}"), seconds) as child:
         begin = time.monotonic()
-        while time.monotonic() - begin < seconds * board.line_seconds - 5:
-            child.read(1.0 * board.line_seconds)
+        while time.monotonic() - begin < (seconds - 5) * board.line_seconds:
+            if child.read(board.line_seconds) is Quiet.END:
+                raise Absent("the daemon ended", "run tegrascope run, which prints the reason")
             board.machine.get("127.0.0.1", port, "/")
             board.machine.get("127.0.0.1", port, "/api/v1/status")
-        status = Path(f"/proc/{child.pid}/status").read_text(encoding="utf-8")
-        stat = Path(f"/proc/{child.pid}/stat").read_text(encoding="utf-8")
-        fields = stat.rpartition(")")[2].split()
+        status, stat = (
+            Path(f"/proc/{child.pid}/{name}").read_text(encoding="utf-8")
+            for name in ("status", "stat")
+        )
         spent = time.monotonic() - begin
-        page = board.machine.get("127.0.0.1", port, "/metrics").out
     for key, name in (("VmRSS", "rss"), ("VmHWM", "hwm")):
         if found := re.search(rf"^{key}:\s*(\d+) kB", status, re.MULTILINE):
             lines.append(f"{name} bytes: {int(found[1]) * 1024}")
-    if len(fields) > 12:
-        ticks = int(fields[11]) + int(fields[12])
-        lines.append(f"cpu ratio: {ticks / os.sysconf('SC_CLK_TCK') / spent:.7f}")
-    for name in ("tegra_info", "tegra_gpu_frequency_hertz"):
-        lines.append(f"{name}: {len(re.findall(rf'^{name}[{{ ]', page, re.MULTILINE))}")
-    return Evidence(lines=tuple(map(clean, lines)), seconds=round(spent, 3))
+    used = sum(map(int, stat.rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    return Evidence(lines=(*lines, f"cpu ratio: {used / spent:.7f}"), seconds=round(spent, 3))
 
 
-def _wait_for_build(board: Board, seconds: float) -> Evidence:
+def _wait(board: Board, seconds: float) -> Evidence:
     """Build twice at once; the later build has to wait."""
-    argv = [*board.tool, "engines", "build", "builtin:resnet50", "--on", "gpu", "--again"]
-    argv += _state(board, ["engines"])
+    argv = _own(board, "engines build builtin:resnet50 --on gpu --again")
     with board.start(argv, seconds) as first:
         first.read(3.0 * board.line_seconds)
         return board.run(argv, seconds)
@@ -447,8 +438,10 @@ def _trtexec(board: Board, seconds: float) -> Evidence:
 _UNIT = "tegrascope.service"
 
 
-def _is_active(board: Board) -> bool:
-    return board.machine.run(["systemctl", "is-active", _UNIT]).out.strip() == "active"
+def restore(board: Board) -> list[str]:
+    """Return the command for root that brings the unit back into its present state."""
+    state = board.machine.run(["systemctl", "is-active", _UNIT]).out.strip()
+    return ["systemctl", "start" if state == "active" else "stop", _UNIT]
 
 
 def _unit(board: Board, seconds: float) -> Evidence:
@@ -462,146 +455,28 @@ def _unit(board: Board, seconds: float) -> Evidence:
     return Evidence(lines=tuple(lines))
 
 
-_HWMON = "/sys/class/hwmon/hwmon*"
-_RESNET = ("--builtin", "resnet50", "--precision", "fp16")
-_BUILD = ("engines", "build", "builtin:resnet50", "--on")
-_ONE_ROUND = ("--rounds", "2", "--duration", "12", "--baseline", "4", "--json")
+def _venv(board: Board, seconds: float) -> Evidence:
+    program = "import numpy, tensorrt, cuda.bindings.runtime as c; print('ok')"
+    return board.run(
+        [str(board.machine.at("/usr/lib/tegrascope/venv/bin/python")), "-c", program], seconds
+    )
 
-# In the order in which they run: what is fast and needs nothing comes first.
-PROBES: dict[str, Probe] = {
-    "board": Probe("the board and its release", 10, _board),
-    "hwmon": Probe(
-        "sensors, fans and alarms",
-        5,
-        _files(
-            *(f"{_HWMON}/{name}" for name in ("name", "in*_label", "in1_input", "curr1_input")),
-            *(f"{_HWMON}/{name}" for name in ("oc*_event_cnt", "samples", "update_interval")),
-            *(f"{_HWMON}/{name}" for name in ("shunt*_resistor", "pwm1")),
-        ),
-    ),
-    "rail_times": Probe("the time of a reading of each rail", 30, _rail_times),
-    "files_time": Probe("the time of a reading of all files", 10, _files_time),
-    "thermal": Probe(
-        "zones and their trips",
-        5,
-        _files(
-            "/sys/class/thermal/thermal_zone*/type",
-            "/sys/class/thermal/thermal_zone*/trip_point_*_type",
-            "/sys/class/thermal/thermal_zone*/trip_point_*_temp",
-        ),
-    ),
-    "devfreq": Probe("devices with a clock", 5, _devfreq),
-    "nvpmodel": Probe("the power mode: nvpmodel -q", 10, _nvpmodel),
-    "powered": Probe("powered time of the DLA", 5, _files(POWERED), needs=("dla",)),
-    "tegrastats": Probe("lines of tegrastats", 30, _tegrastats(20)),
-    "root_tegrastats": Probe("lines of tegrastats", 30, _tegrastats(20, root=True), root=True),
-    "doctor": Probe(
-        "tegrascope doctor",
-        110,
-        _json(
-            r"^findings\.\d+\.(check|level|group|facts\.(module|l4t|jetpack|id|lacks\.\d+))$",
-            "doctor",
-            "--json",
-        ),
-    ),
-    "events": Probe(
-        "the format of the DLA's trace events",
-        5,
-        _files(f"{_EVENTS}/job_submit/format", f"{_EVENTS}/job_timestamps/format", root=True),
-        needs=("dla",),
-        root=True,
-    ),
-    "firmware": Probe(
-        "the figures of the DLA's firmware",
-        5,
-        _files(f"{FIRMWARE}/utilization_rate", f"{FIRMWARE}/stat_window_size", root=True),
-        needs=("dla",),
-        root=True,
-    ),
-    "timer": Probe("the rate of the counter: dmesg", 10, _timer, root=True),
-    "trace": Probe("the DLA's trace reader, for 3 s", 15, _trace, needs=("dla",), root=True),
-    "socket": Probe("the socket of the service", 20, _socket),
-    "venv": Probe(
-        "the installed package",
-        30,
-        lambda board, seconds: board.run(
-            [
-                str(board.machine.at("/usr/lib/tegrascope/venv/bin/python")),
-                "-c",
-                "import numpy, tensorrt, cuda.bindings.runtime as c; print('ok')",
-            ],
-            seconds,
-        ),
-    ),
-    "unit": Probe(
-        "systemctl start and stop of tegrascope",
-        60,
-        _unit,
-        root=True,
-        changes="the unit tegrascope is started and stopped",
-        restore=lambda board: ["systemctl", "start" if _is_active(board) else "stop", _UNIT],
-    ),
-    "daemon": Probe("tegrascope run, with its page", 60, _daemon, quick=False),
-    "build_gpu": Probe(
-        "an engine for the GPU", 180, _command(*_BUILD, "gpu"), quick=False, needs=("tensorrt",)
-    ),
-    "build_dla": Probe(
-        "an engine for the DLA",
-        180,
-        _command(*_BUILD, "dla0", "--precision", "fp16"),
-        quick=False,
-        needs=("tensorrt",),
-    ),
-    "build_forbid": Probe(
-        "an engine without fallback",
-        180,
-        _command(*_BUILD, "dla0", "--precision", "fp16", "--fallback", "forbid"),
-        quick=False,
-        needs=("tensorrt", "dla"),
-    ),
-    "load": Probe("the DLA at work", 120, _load, quick=False, needs=("tensorrt", "dla")),
-    "bench": Probe(
-        "a benchmark of GPU and DLA",
-        240,
-        _json(_FIGURES, "bench", *_RESNET, "--on", "gpu,dla0", "--layers", *_ONE_ROUND),
-        quick=False,
-        needs=("tensorrt",),
-    ),
-    "wait": Probe("two builds at once", 180, _wait_for_build, quick=False, needs=("tensorrt",)),
-    "inspect": Probe(
-        "inspect --verify",
-        90,
-        _json(
-            r"^checks\.\d+\.(agreed|compared|differences\.\d+\.predicted)$",
-            *("inspect", "builtin:resnet50", "--shape", "image:1x3x224x224", "--verify", "--json"),
-        ),
-        quick=False,
-        needs=("tensorrt", "dla"),
-    ),
-    "standalone": Probe(
-        "a loadable",
-        120,
-        _command(*_BUILD, "dla0", "--precision", "fp16", "--standalone"),
-        quick=False,
-        needs=("tensorrt", "dla"),
-    ),
-    "cudla": Probe(
-        "a benchmark through cuDLA",
-        120,
-        _json(_FIGURES, "bench", *_RESNET, "--on", "dla0", "--backend", "cudla", *_ONE_ROUND),
-        quick=False,
-        needs=("tensorrt", "dla"),
-    ),
-    "trtexec": Probe("the log of trtexec", 180, _trtexec, quick=False, needs=("tensorrt", "dla")),
-    "together": Probe(
-        "two models together",
-        240,
-        _json(
-            _FIGURES,
-            *("bench", "builtin:resnet50", "builtin:mobilenet", "--contention"),
-            *("--on", "gpu,dla0", "--rounds", "2", "--duration", "4", "--baseline", "1", "--json"),
-        ),
-        quick=False,
-        needs=("tensorrt", "dla"),
-    ),
+
+_FUNCTIONS: dict[str, Callable[[Board, float], Evidence]] = {
+    "board": _board,
+    "rail_times": _rail_times,
+    "files_time": _files_time,
+    "devfreq": _devfreq,
+    "nvpmodel": _nvpmodel,
+    "tegrastats": _tegrastats,
+    "root_tegrastats": partial(_tegrastats, root=True),
+    "timer": _timer,
+    "trace": _trace,
+    "socket": _socket,
+    "venv": _venv,
+    "unit": _unit,
+    "daemon": _daemon,
+    "load": _load,
+    "wait": _wait,
+    "trtexec": _trtexec,
 }

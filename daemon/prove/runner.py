@@ -14,8 +14,9 @@ from pydantic import ValidationError
 from ... import __version__
 from ...parsers.errors import UserError
 from . import dla, inference, service, telemetry
+from . import probes as steps
 from .belief import DLA_REMEDY, Check, Evidence, Verdict, beliefs, verdict_of
-from .probes import PROBES, ROOT_REMEDY, Absent, Board, Probe
+from .probes import ROOT_REMEDY, Absent, Board, Probe
 
 CHECKS: Mapping[str, Check] = {
     **telemetry.CHECKS,
@@ -68,7 +69,11 @@ class Memory:
 
 def root_list(quick: bool) -> list[str]:
     """Return what root is asked for, to be read before."""
-    return [probe.about for probe in PROBES.values() if probe.root and (probe.quick or not quick)]
+    return [
+        probe.about
+        for probe in steps.probes().values()
+        if probe.root and (probe.quick or not quick)
+    ]
 
 
 def ask_sudo(board: Board) -> tuple[str, ...] | None:
@@ -90,7 +95,7 @@ def gather(
     quick: bool = False,
     changes: bool = False,
     seconds: float | None = None,
-    probes: Mapping[str, Probe] = PROBES,
+    probes: Mapping[str, Probe] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[str]:
     """Run every probe that has no evidence yet; yield the name of each before it runs.
@@ -103,14 +108,14 @@ def gather(
     board.found = memory.found
     undo(board, memory)
     memory.save()
-    for name, probe in probes.items():
+    for name, probe in (probes or steps.probes()).items():
         if name in memory.found:
             continue
         left = until - clock()
         missing = _missing(board, probe, quick, changes, left)
         if missing is None:
             yield name
-            memory.found[name] = _run(board, memory, probe, min(left, probe.seconds))
+            memory.found[name] = _run(board, memory, name, probe, min(left, probe.seconds))
         else:
             memory.found[name] = missing.evidence
         memory.save()
@@ -139,13 +144,13 @@ def _has_dla(board: Board) -> bool:
     return bool(board.machine.find("/sys/bus/platform/devices/*.nvdla*", "/dev/nvhost-ctrl-nvdla*"))
 
 
-def _run(board: Board, memory: Memory, probe: Probe, seconds: float) -> Evidence:
+def _run(board: Board, memory: Memory, name: str, probe: Probe, seconds: float) -> Evidence:
     board.work.mkdir(parents=True, exist_ok=True)
-    if probe.restore is not None:
-        memory.restore = list(probe.restore(board))
+    if probe.changes:
+        memory.restore = steps.restore(board)
         memory.save()
     try:
-        return probe.gather(board, seconds)
+        return steps.gather(board, name, probe, seconds)
     except Absent as absent:
         return absent.evidence
     except UserError as error:

@@ -181,8 +181,7 @@ def tree_of(kind: Kind) -> dict[str, str]:
 
 def bench_of(*devices: str) -> str:
     """Return a result of a benchmark, with the keys that count."""
-    refused = {"device": "dla0", "status": "unavailable"}
-    figures = {"gpu": (0.003, 0.020, 0.0), "dla0": (0.017, 0.012, 0.89)}
+    figures = {"gpu": (0.003, 0.020, 0.0), "dla0": (0.017, 0.012, 0.9), "dla1": (0.017, 0.012, 0.9)}
     rows = []
     for device in devices:
         seconds, joules, freed = figures[device]
@@ -192,19 +191,27 @@ def bench_of(*devices: str) -> str:
                 "device": device,
                 "status": "ok",
                 "outputs": {"verdict": "good", "relative_error": 0.01},
-                "built": {"layer_types": {"Half": 50}, "placement": {"verdict": "pure_dla"}},
+                "built": {
+                    "layer_types": {"Half": 50},
+                    "placement": {"verdict": "pure_dla"},
+                    "is_cached": True,
+                },
+                "latency": {"p50_seconds": seconds},
+                "device_latency": {"p50_seconds": seconds - 2e-5},
+                "stages": {"compute": {"p50_seconds": seconds}},
                 "latency_seconds": interval,
                 "net_joules_per_inference": {"low": 0.9 * joules, "high": 1.1 * joules},
                 "gpu_freed": {"value": freed},
                 "utilization": {"gpu": {"value": 0.9 - freed}},
                 "profiled_seconds": seconds,
                 "layers": [
-                    {"name": f"n{at}", "kind": "Conv", "seconds": seconds / 4} for at in range(4)
+                    {"name": "n", "kind": "Conv", "place": device[:3], "seconds": seconds / 4}
+                    for at in range(4)
                 ],
                 "flags": {"fallback": 2},
             }
         )
-    rows += [refused] * ("dla0" not in devices)
+    rows += [{"device": "dla0", "status": "unavailable"}] * ("dla0" not in devices)
     together = [{"status": "ok", "lanes": [{"device": "gpu"}, {"device": "dla0"}]}] * 4
     return json.dumps({"models": [{"accelerators": rows}], "contention": {"together": together}})
 
@@ -281,7 +288,7 @@ def play(root: Path, name: str = "agx-orin", *, files: Mapping[str, str] | None 
         "doctor.json": json.dumps({"findings": findings}),
         "user.txt": "\n".join(plain[:40]) + "\n",
         "root.txt": "\n".join(rootly) + "\n",
-        "bench.json": bench_of("gpu", *["dla0"] * (kind.dla_cores > 0)),
+        "bench.json": bench_of("gpu", *["dla0", "dla1"][: kind.dla_cores]),
         "cudla.json": bench_of("dla0"),
         "load.json": bench_of("dla0"),
         "trace.txt": trace_of(50) + "\n",
@@ -321,6 +328,7 @@ def board_at(root: Path, name: str = "agx-orin") -> Board:
         environ={"PATH": f"{programs}:/usr/bin:/bin", "USER": "alice", "HOSTNAME": "workbench"},
         uid=1000,
         tensorrt=kinds()[name].tensorrt,
+        cuda="12.6.0" if name == "xavier" else "12.2.0",
     )
     return Board(
         machine,
@@ -367,6 +375,7 @@ class PlayedMachine(Machine):
     """A machine whose packages are an attribute."""
 
     tensorrt: str = "10.3.0.30"
+    cuda: str = "12.2.0"
 
     def package(self, name: str) -> str | None:
-        return self.tensorrt if name == "tensorrt" else None
+        return {"tensorrt": self.tensorrt, "cuda-python": self.cuda}.get(name)

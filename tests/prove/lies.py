@@ -64,7 +64,7 @@ def half_steps(evidence: Evidence) -> Evidence:
     return evidence.model_copy(update={"lines": changed})
 
 
-ROW = r"models\.0\.accelerators\."
+LATE = "1.layers.0.name: copy finish"
 LIES: dict[str, Lie] = {
     "lines_complete": Lie("tegrastats", lines(r"$", " XXXXX #%")),
     "active_dla_prints_load": Lie("load", lines(r"NVDLA0 45%@1600", "NVDLA0 @1600")),
@@ -87,6 +87,12 @@ LIES: dict[str, Lie] = {
     "rounds_agree": Lie("bench", more("models.0.accelerators.0.flags.not_steady: 2")),
     "inspector_layer_types": Lie("bench", without(r"1\.built\.layer_types")),
     "inspect_predicts": Lie("inspect", lines("agreed: 50", "agreed: 49")),
+    "old_cuda_python": Lie("build_gpu", ended(1)),
+    "standalone_int8": Lie("standalone_int8", ended(1)),
+    "last_error_cheap": Lie("cudla", lines(r"(\.device_latency.*): .*", r"\1: 0.01")),
+    "no_gpu_work": Lie("forbid", lines(r"(utilization\.gpu\.value): .*", r"\1: 0.2")),
+    "plan_on_both_cores": Lie("bench", lines(r"(2\.built\.is_cached): .*", r"\1: False")),
+    "profiler_rows_grouped": Lie("bench", lines(r"1\.layers\.0\.name: .*", LATE)),
     "log_lists_layers": Lie("trtexec", lines("DlaLayer: .*", "DlaLayer: 0")),
     "inspector_says_dla": Lie("trtexec", lines("LayerType DLA", "LayerType Loadable")),
     "workers_together": Lie(

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import get_args
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from tegrascope.daemon.prove.belief import Evidence, beliefs
 from tegrascope.daemon.prove.report import beliefs_page, boards_page, verdict_line
 from tegrascope.daemon.prove.runner import CHECKS, Memory, gather, verdicts
 from tegrascope.daemon.prove.scrub import clean, leaks
+from tegrascope.daemon.results.records import BenchFlag
 from tools.board_page import PAGE, stanzas
 
 from .boards import CAPTURES, kinds, play, serve
@@ -30,6 +32,7 @@ PARTLY = {
 ONLY_ON = {
     "rail_steps": {"agx-orin"},
     "tensorrt_8_path": {"xavier"},
+    "old_cuda_python": set(PLAYED) - {"xavier"},
     "ina238_vin": {"thor"},
     "over_current_readable": {"agx-orin", "orin-nx", "orin-nano"},
     "dla_refused": {"orin-nano", "thor"},
@@ -43,8 +46,11 @@ OF_DLA = {
     *("forbid_builds", "inspector_layer_types", "powered_time_grows", "standalone_built"),
     *("log_lists_layers", "inspector_says_dla", "cudla_runs", "dla_used_flag", "resnet_on_dla"),
     *("trace_lines", "trace_process", "instance_removed", "utilization_rate_form"),
-    "workers_together",
+    *("workers_together", "last_error_cheap", "two_streams_fit", "no_gpu_work"),
+    *("plan_on_both_cores", "profiler_rows_grouped", "standalone_int8"),
 }
+# A run that fails for any reason leaves these undecided, so nothing refutes them.
+ONLY_PROVED = {"two_streams_fit", "trtexec_options"}
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +88,7 @@ def test_right_board_proves_all_that_it_can_decide(proven, board):
 
 
 def test_each_check_has_a_lie():
-    assert LIES.keys() == CHECKS.keys()
+    assert LIES.keys() == CHECKS.keys() - ONLY_PROVED
 
 
 @pytest.mark.parametrize("name", LIES)
@@ -139,6 +145,24 @@ def test_row_added_to_the_page_becomes_a_stanza():
         "\n[a_new_one]\nbelief = '''A new one'''\nreason = '''its reason'''\n"
         "command = '''`a | b` prints it'''\n"
     )
+
+
+def test_words_of_our_own_outputs_are_known(proven):
+    """A path that is hidden is lost to its check; addresses of devices may be hidden."""
+    for found in proven.values():
+        paths = [line.partition(": ")[0] for one in found.values() for line in one.lines]
+        assert [path for path in paths if "xx" in path.replace("###x####", "")] == []
+    for flag in _texts(BenchFlag):
+        assert clean(flag) == flag
+
+
+def _texts(kind: object) -> Iterator[str]:
+    """Yield the texts of literals, also of a union of them."""
+    for one in get_args(kind):
+        if isinstance(one, str):
+            yield one
+        else:
+            yield from _texts(one)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.prove.belief import Evidence, verdict_of
-from tegrascope.daemon.prove.probes import PROBES, Probe
+from tegrascope.daemon.prove.probes import Board, Probe, probes
 from tegrascope.daemon.prove.report import as_lines, boards_page, captures, counts, read, write
 from tegrascope.daemon.prove.runner import CHECKS, Memory, gather, verdicts
 from tegrascope.daemon.prove.scrub import leaks, private_words
@@ -197,7 +197,7 @@ def test_killed_runs_lose_and_leave_nothing(place):
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
     assert resumed > 0
     found = read(place / "p.zip").found
-    assert found.keys() == PROBES.keys()
+    assert found.keys() == probes().keys()
     with TemporaryDirectory(prefix="prove") as other:
         calm = run_all(play(Path(other)))
     assert counts(verdicts(found).values()) == counts(verdicts(calm).values()), done.stdout
@@ -255,36 +255,38 @@ def test_change_that_cannot_be_undone_is_named_and_kept(place):
 def test_nothing_is_changed_without_leave(place):
     board = play(place)
     memory = Memory(board.work.parent, "x")
-    probes = {name: probe for name, probe in PROBES.items() if probe.changes}
-    assert probes
-    assert list(gather(board, memory, probes=probes)) == []
+    changing = {name: probe for name, probe in probes().items() if probe.changes}
+    assert changing
+    assert list(gather(board, memory, probes=changing)) == []
     verdict = verdict_of("unit_starts", CHECKS, memory.found)
     assert (verdict.state, verdict.remedy) == ("not here", "tegrascope prove --allow-changes")
 
 
 def test_time_is_shared_by_all_probes(place):
     """A probe gets what is left, and none starts when the time is over."""
-    board, times, given = play(place), iter(range(0, 10_000, 100)), []
+    times, given = iter(range(0, 10_000, 100)), []
 
-    def probe(_: object, seconds: float) -> Evidence:
-        given.append(seconds)
-        return Evidence()
+    class Timed(Board):
+        def run(self, _argv, seconds, **_):
+            given.append(seconds)
+            return Evidence()
 
-    probes = {str(at): Probe("x", 150.0, probe) for at in range(5)}
+    board = Timed(play(place).machine, place / "state/prove/work")
+    known = {str(at): Probe(about="x", seconds=150.0, command="run") for at in range(5)}
     memory = Memory(board.work.parent, "x")
-    steps = list(
-        gather(board, memory, seconds=320.0, probes=probes, clock=lambda: float(next(times)))
+    names = list(
+        gather(board, memory, seconds=320.0, probes=known, clock=lambda: float(next(times)))
     )
-    assert (steps, given) == (["0", "1", "2"], [150.0, 120.0, 20.0])
+    assert (names, given) == (["0", "1", "2"], [150.0, 120.0, 20.0])
     assert memory.found["4"].missing == "the time was over"
 
 
 def test_quick_run_leaves_out_what_takes_minutes(place):
     board = play(place)
     memory = Memory(board.work.parent, "x")
-    steps = list(gather(board, memory, quick=True))
-    assert set(steps) < {name for name, probe in PROBES.items() if probe.quick}
-    assert sum(probe.seconds for probe in PROBES.values() if probe.quick) < 600
+    names = list(gather(board, memory, quick=True))
+    assert set(names) < {name for name, probe in probes().items() if probe.quick}
+    assert sum(probe.seconds for probe in probes().values() if probe.quick) < 600
     again = Memory(board.work.parent, "x")
     assert "bench" not in again.found
 
