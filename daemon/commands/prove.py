@@ -77,8 +77,8 @@ def examine(arguments: argparse.Namespace, board: Board, state: Path) -> int:
             for about in dict.fromkeys(root_list(arguments.quick)):
                 print(f"  {about}", file=sys.stderr)
         board.sudo = ask_sudo(board)
-    identity = board.machine.text("/proc/device-tree/model") or "unknown"
-    memory = Memory(state, identity)
+    model = board.machine.text("/proc/device-tree/model") or "unknown"
+    memory = Memory(state, f"{model}, user {board.machine.uid}")
     if memory.found:
         print(f"goes on after {len(memory.found)} of {len(probes())} steps", file=sys.stderr)
     begin, told = time.monotonic(), set[str]()

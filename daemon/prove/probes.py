@@ -69,14 +69,18 @@ class Board:
 
     def start(self, argv: Sequence[str], seconds: float, *, root: bool = False) -> LineChild:
         """Start a program that ends with us, and after the seconds if root runs it; or raise."""
-        if self.machine.which(argv[0]) is None:
-            raise Absent(f"there is no {Path(argv[0]).name}", f"install {Path(argv[0]).name}")
-        if root and self.sudo is None:
-            raise Absent("only root may do this", ROOT_REMEDY)
-        # sudo does not end with us, so root's programs have a time of their own.
-        words = [*(self.sudo or ()), "timeout", f"{seconds:g}", *argv] if root else [*argv]
-        program = self.machine.which(words[0]) or words[0]
-        return start_tied([program, *words[1:]], {**self.machine.environ, "LC_ALL": "C"})
+        # Our own programs may be beside this Python, and its directory not on the path.
+        beside = Path(sys.executable).with_name(Path(argv[0]).name)
+        program = self.machine.which(argv[0]) or (str(beside) if beside.is_file() else None)
+        if program is None:
+            raise Absent(f"there is no {beside.name}", f"install {beside.name}")
+        words = [program, *argv[1:]]
+        if root:
+            if self.sudo is None:
+                raise Absent("only root may do this", ROOT_REMEDY)
+            # sudo does not end with us, so root's programs have a time of their own.
+            words = [*self.sudo, self.machine.which("timeout") or "timeout", f"{seconds:g}", *words]
+        return start_tied(words, {**self.machine.environ, "LC_ALL": "C"})
 
     def run(
         self, argv: Sequence[str], seconds: float, *, root: bool = False, most: int = _MOST_LINES
@@ -149,7 +153,7 @@ def gather(board: Board, name: str, probe: Probe, seconds: float) -> Evidence:
     if probe.command:
         return board.run(_own(board, probe.command), seconds)
     if probe.json_:
-        return _json(board, probe.json_, probe.keep or _FIGURES, seconds)
+        return _json(board, probe.json_, probe.keep or _FIGURES, seconds, probe.root)
     return _FUNCTIONS[name](board, seconds)
 
 
@@ -173,11 +177,11 @@ def _own(board: Board, command: str) -> list[str]:
     return [*board.tool, *words, *(() if words[0] == "doctor" else own)]
 
 
-def _json(board: Board, command: str, keep: str, seconds: float) -> Evidence:
+def _json(board: Board, command: str, keep: str, seconds: float, root: bool) -> Evidence:
     """Keep some paths of the JSON document that our command prints."""
     begin, lines = time.monotonic(), list[str]()
     line: Stamped[str] | Quiet = Quiet.TIMEOUT
-    with board.start(_own(board, command), seconds) as child:
+    with board.start(_own(board, command), seconds, root=root) as child:
         while (left := begin + seconds - time.monotonic()) > 0:
             if isinstance(line := child.read(left), Quiet):
                 break
@@ -227,7 +231,7 @@ def _tegrastats(board: Board, seconds: float, *, root: bool = False) -> Evidence
 
 
 def _files_time(board: Board, seconds: float) -> Evidence:  # noqa: ARG001
-    """Time one reading of all files of the companion, the best of several."""
+    """Time one reading of all files of the companion: the median of 20."""
     files = [one.file for find in FINDERS for one in find(board.machine.root)]
     took = []
     for _ in range(20):
@@ -390,24 +394,33 @@ def _daemon(board: Board, seconds: float) -> Evidence:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    lines: list[str] = []
+    used: dict[float, float] = {}
     with board.start(_own(board, f"run --listen 127.0.0.1:{port}"), seconds) as child:
-        begin = time.monotonic()
-        while time.monotonic() - begin < (seconds - 5) * board.line_seconds:
-            if child.read(board.line_seconds) is Quiet.END:
-                raise Absent("the daemon ended", "run tegrascope run, which prints the reason")
-            board.machine.get("127.0.0.1", port, "/")
-            board.machine.get("127.0.0.1", port, "/api/v1/status")
-        status, stat = (
-            Path(f"/proc/{child.pid}/{name}").read_text(encoding="utf-8")
-            for name in ("status", "stat")
-        )
-        spent = time.monotonic() - begin
-    for key, name in (("VmRSS", "rss"), ("VmHWM", "hwm")):
-        if found := re.search(rf"^{key}:\s*(\d+) kB", status, re.MULTILINE):
-            lines.append(f"{name} bytes: {int(found[1]) * 1024}")
-    used = sum(map(int, stat.rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
-    return Evidence(lines=(*lines, f"cpu ratio: {used / spent:.7f}"), seconds=round(spent, 3))
+        begin, most = time.monotonic(), (seconds - 5) * board.line_seconds
+
+        def watch(share: float, pages: Sequence[str] = ()) -> None:
+            """Wait until a share of the time is over, and note the time of the processor."""
+            while time.monotonic() - begin < share * most:
+                if child.read(board.line_seconds) is Quiet.END:
+                    raise Absent("the daemon ended", "tegrascope run prints the reason")
+                for page in pages:
+                    board.machine.get("127.0.0.1", port, page)
+            fields = Path(f"/proc/{child.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2]
+            used[time.monotonic()] = sum(map(int, fields.split()[11:13]))
+
+        watch(0.3)
+        watch(0.7)
+        watch(1.0, ("/", "/api/v1/status"))
+        status = Path(f"/proc/{child.pid}/status").read_text(encoding="utf-8")
+    lines = [
+        f"{name} bytes: {int(found[1]) * 1024}"
+        for key, name in (("VmRSS", "rss"), ("VmHWM", "hwm"))
+        if (found := re.search(rf"^{key}:\s*(\d+) kB", status, re.MULTILINE))
+    ]
+    # Without the start of the daemon and without its page.
+    (early, before), (late, after), _ = used.items()
+    ratio = (after - before) / os.sysconf("SC_CLK_TCK") / (late - early)
+    return Evidence(lines=(*lines, f"cpu ratio: {ratio:.7f}"), seconds=round(most, 3))
 
 
 def _wait(board: Board, seconds: float) -> Evidence:

@@ -276,16 +276,26 @@ def doctor_names(board: Evidence, doctor: Evidence, asked: Evidence) -> Verdict:
     return decide(not wrong, f"{seen}; nvpmodel prints {force}; wrong or unknown: {listed(wrong)}")
 
 
-@CHECKS.needs("tegrastats", "root_tegrastats", "doctor")
-def doctor_root(own: Evidence, rootly: Evidence, doctor: Evidence) -> Verdict:
-    """What ``doctor`` misses in this user's lines is what root's lines have more."""
-    lacks = [text for _, text in doctor.items(r"facts\.lacks\.\d+$")]
-    mine, roots = samples(own), samples(rootly)
-    if not mine or not roots:
+@CHECKS.needs("board", "tegrastats", "root_tegrastats", "doctor", "root_doctor")
+def doctor_root(
+    board: Evidence, own: Evidence, rootly: Evidence, doctor: Evidence, roots: Evidence
+) -> Verdict:
+    """What ``doctor`` misses is what root's lines have more; as root it finds the DLA."""
+    if board.value("^root$") == "True":
+        return not_here("root runs this", "run tegrascope prove as another user")
+    mine, others = samples(own), samples(rootly)
+    if not mine or not others:
         return undecided("tegrastats printed nothing that can be read")
-    more = sorted(_groups(roots) - _groups(mine))
+    lacks = [text for _, text in doctor.items(r"facts\.lacks\.\d+$")]
+    more = sorted(_groups(others) - _groups(mine))
+    names = {path.removesuffix("check"): text for path, text in roots.items(r"\.check$")}
+    found = {text: roots.value(f"^{re.escape(path)}level$") for path, text in names.items()}
+    bad = [name for name in ("dla_nodes", "dla_power", "dla_events") if found.get(name) != "good"]
     because = f"root's lines have more: {listed(more)}; doctor misses: {listed(lacks)}"
-    return decide(set(more) <= set(lacks), because)
+    because += f"; as root it does not find {listed(bad)}"
+    if not more and not bad:
+        return undecided(f"{because}; the lines do not differ")
+    return decide(set(more) <= set(lacks) and not bad, because)
 
 
 def _groups(read: Sequence[Sample]) -> set[str]:

@@ -232,7 +232,7 @@ def trace_of(tasks: int) -> str:
 
 
 TOOL = """case "$*" in
-doctor*) cat {data}/doctor.json;;
+doctor*) if [ -n "$FAKE_ROOT" ]; then cat {data}/root.json; else cat {data}/doctor.json; fi;;
 run*) exec sleep 60;;
 inspect*) echo '{{"checks": [{{"agreed": 50, "compared": 50, "differences": []}}]}}';;
 *--contention*) cat {data}/bench.json;;
@@ -280,6 +280,9 @@ def play(root: Path, name: str = "agx-orin", *, files: Mapping[str, str] | None 
         {"check": "board", "facts": facts},
         {"check": "root_fields", "facts": {"lacks": lacks}},
     ]
+    found_by_root = [
+        {"check": name, "level": "good"} for name in ("dla_nodes", "dla_power", "dla_events")
+    ]
     dla = 'echo "dla0: engine 3f built in 9.1 s, layers: 50 Half, pure_dla"'
     if kind.dla_cores == 0:
         dla = 'echo "tegrascope: dla0: this board has no DLA" >&2; exit 3'
@@ -288,6 +291,7 @@ def play(root: Path, name: str = "agx-orin", *, files: Mapping[str, str] | None 
         "doctor.json": json.dumps({"findings": findings}),
         "user.txt": "\n".join(plain[:40]) + "\n",
         "root.txt": "\n".join(rootly) + "\n",
+        "root.json": json.dumps({"findings": found_by_root}),
         "bench.json": bench_of("gpu", *["dla0", "dla1"][: kind.dla_cores]),
         "cudla.json": bench_of("dla0"),
         "load.json": bench_of("dla0"),

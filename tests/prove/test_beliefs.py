@@ -28,6 +28,7 @@ PARTLY = {
     "no_event_lost",
     "inspect_predicts",
     "page_memory",
+    "parent_small",
 }
 ONLY_ON = {
     "rail_steps": {"agx-orin"},
@@ -47,6 +48,7 @@ OF_DLA = {
     *("log_lists_layers", "inspector_says_dla", "cudla_runs", "dla_used_flag", "resnet_on_dla"),
     *("trace_lines", "trace_process", "instance_removed", "utilization_rate_form"),
     *("workers_together", "last_error_cheap", "two_streams_fit", "no_gpu_work"),
+    "doctor_root",
     *("plan_on_both_cores", "profiler_rows_grouped", "standalone_int8"),
 }
 # A run that fails for any reason leaves these undecided, so nothing refutes them.
