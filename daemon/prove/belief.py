@@ -35,50 +35,6 @@ def beliefs() -> dict[str, Belief]:
     return {name: Belief.model_validate(fields) for name, fields in data.items()}
 
 
-class Evidence(Record):
-    """Lines of a program or of files, without private words.
-
-    A line of a file is ``path: text``, and one of a JSON document ``path.of.keys: value``.
-
-    Attributes:
-        at_seconds: When each line arrived, since the start; empty if that was not noted.
-        seconds: How long it took.
-        missing: Why there is no evidence, or ``None``.
-        remedy: What would make it possible.
-    """
-
-    lines: tuple[str, ...] = ()
-    at_seconds: tuple[float, ...] = ()
-    status: int | None = None
-    seconds: float = 0.0
-    missing: str | None = None
-    remedy: str = ""
-
-    def items(self, path: str = "") -> Iterator[tuple[str, str]]:
-        """Yield path and text of each line whose path has a match of a regular expression."""
-        for line in self.lines:
-            name, colon, text = line.partition(": ")
-            if colon and re.search(path, name):
-                yield name, text.strip()
-
-    def value(self, path: str) -> str | None:
-        """Return the text of the first such line."""
-        return next((text for _, text in self.items(path)), None)
-
-    def number(self, path: str) -> float | None:
-        """Return the first such text that is a number."""
-        for _, text in self.items(path):
-            try:
-                return float(text)
-            except ValueError:
-                continue
-        return None
-
-    def has(self, pattern: str) -> bool:
-        """Return whether a line has a match of a regular expression."""
-        return any(re.search(pattern, line) for line in self.lines)
-
-
 class Verdict(Record):
     """What evidence says about a belief, with the reason, and a remedy where it says nothing."""
 
@@ -118,6 +74,57 @@ class Unseen(Exception):  # noqa: N818 - it is an answer
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.because)
         self.verdict = verdict
+
+
+class Evidence(Record):
+    """Lines of a program or of files, without private words.
+
+    A line of a file is ``path: text``, and one of a JSON document ``path.of.keys: value``.
+
+    Attributes:
+        at_seconds: When each line arrived, since the start; empty if that was not noted.
+        seconds: How long it took.
+        missing: Why there is no evidence, or ``None``.
+        remedy: What would make it possible.
+    """
+
+    lines: tuple[str, ...] = ()
+    at_seconds: tuple[float, ...] = ()
+    status: int | None = None
+    seconds: float = 0.0
+    missing: str | None = None
+    remedy: str = ""
+
+    def items(self, path: str = "") -> Iterator[tuple[str, str]]:
+        """Yield path and text of each line whose path has a match of a regular expression."""
+        for line in self.lines:
+            name, colon, text = line.partition(": ")
+            if colon and re.search(path, name):
+                yield name, text.strip()
+
+    def value(self, path: str) -> str | None:
+        """Return the text of the first such line."""
+        return next((text for _, text in self.items(path)), None)
+
+    def number(self, path: str) -> float | None:
+        """Return the first such text that is a number."""
+        for _, text in self.items(path):
+            try:
+                return float(text)
+            except ValueError:
+                continue
+        return None
+
+    def need(self, path: str, why: str) -> float:
+        """Return such a number; without one the check is undecided for this reason."""
+        number = self.number(path)
+        if number is None:
+            raise Unseen(undecided(why))
+        return number
+
+    def has(self, pattern: str) -> bool:
+        """Return whether a line has a match of a regular expression."""
+        return any(re.search(pattern, line) for line in self.lines)
 
 
 Judge = Callable[..., Verdict]

@@ -2,7 +2,7 @@
 
 import re
 
-from .belief import Checks, Evidence, Verdict, decide, not_here, undecided
+from .belief import Checks, Evidence, Unseen, Verdict, decide, not_here, refuted, undecided
 from .telemetry import samples
 
 CHECKS = Checks()
@@ -16,25 +16,24 @@ _PERCENT = re.compile(r"(?:100|\d{1,2})\.\d{4}")
 _R36 = 36
 
 
-def _release(board: Evidence) -> int:
+def _release(board: Evidence, least: int = 0) -> int:
+    """Return the release, or raise ``Unseen`` for an unknown or an earlier one."""
     found = re.match(r"\d+", board.value("^l4t$") or "")
-    return int(found[0]) if found else 0
+    if found is None or int(found[0]) < least:
+        raise Unseen(not_here("this is believed of Jetson Linux", "use JetPack 6 or 7"))
+    return int(found[0])
 
 
 @CHECKS.needs("board", "load")
 def active_dla_prints_load(board: Evidence, load: Evidence) -> Verdict:
     """A line of tegrastats has a load of the core that works."""
-    read = [dla for sample in samples(_lines(load)) for dla in sample.dla]
-    if _release(board) < _R36:
-        return not_here("this is believed of R36 and later", "use JetPack 6 or 7")
+    _release(board, _R36)
+    lines = Evidence(lines=tuple(text for _, text in load.items("^line$")))
+    read = [dla for sample in samples(lines) for dla in sample.dla]
     if not read:
         return undecided("no line has a DLA: tegrastats has to run as root")
     loads = [dla.utilization_ratio for dla in read if dla.utilization_ratio is not None]
     return decide(any(loads), f"{len(read)} values of cores, {len(loads)} of them with a load")
-
-
-def _lines(load: Evidence) -> Evidence:
-    return Evidence(lines=tuple(text for _, text in load.items("^line$")))
 
 
 @CHECKS.needs("powered", "load")
@@ -62,8 +61,7 @@ def dla_used_flag(load: Evidence) -> Verdict:
 @CHECKS.needs("board", "events")
 def trace_events(board: Evidence, events: Evidence) -> Verdict:
     """Both events have the fields that the reader takes."""
-    if _release(board) < _R36:
-        return not_here("this is believed of R36 and later", "use JetPack 6 or 7")
+    _release(board, _R36)
     lacking = []
     for event, fields in _FIELDS.items():
         text = "\n".join(
@@ -90,8 +88,6 @@ def _percent(text: str) -> bool:
 def utilization_rate_form(board: Evidence, idle: Evidence, load: Evidence) -> Verdict:
     """The figure is percent, 0 while nothing works, more while something does, and new in R36."""
     rates = [text for _, text in idle.items("/utilization_rate$")]
-    if not _release(board):
-        return not_here("the release of this machine is unknown", "use a Jetson")
     if _release(board) < _R36:
         return decide(not rates, f"{len(rates)} files before R36")
     busy = [text for _, text in load.items("/utilization_rate$")]
@@ -114,45 +110,40 @@ def instance_removed(trace: Evidence) -> Verdict:
     return decide(not changed, f"changed: {', '.join(changed) or 'nothing'}")
 
 
-def _traced(load: Evidence) -> int:
-    return int(load.number("^trace submit$") or 0)
+def _traced(load: Evidence, name: str) -> tuple[float, float]:
+    """Return a count of the trace and the number of tasks, or raise ``Unseen``."""
+    why = "no task was traced: the reader needs root and JetPack 6"
+    tasks = load.need("^trace submit$", why)
+    if not tasks:
+        raise Unseen(undecided(why))
+    return load.need(f"^trace {name}$", why), tasks
 
 
 @CHECKS.needs("load")
 def trace_lines(load: Evidence) -> Verdict:
     """No line of the trace is left over."""
-    left = load.number("^trace unparsed$")
-    if left is None or not _traced(load):
-        return undecided("no task was traced: the reader needs root and JetPack 6")
-    return decide(left == 0, f"{_traced(load)} tasks; lines that cannot be read: {left:.0f}")
+    left, tasks = _traced(load, "unparsed")
+    return decide(left == 0, f"{tasks:.0f} tasks; lines that cannot be read: {left:.0f}")
 
 
 @CHECKS.needs("load")
 def trace_ids(load: Evidence) -> Verdict:
     """The end of a task has the number of its submission; two cores at once are not tried."""
-    pairs, tasks = load.number("^trace after job_id$"), _traced(load)
-    if pairs is None or not tasks:
-        return undecided("no task was traced: the reader needs root and JetPack 6")
-    if pairs < 0.9 * tasks:
-        return decide(False, f"{tasks} tasks were submitted, {pairs:.0f} ends have such a number")
-    return undecided(f"{pairs:.0f} of {tasks} numbers agree on one core; try both cores at once")
+    pairs, tasks = _traced(load, "after job_id")
+    because = f"of {tasks:.0f} tasks, {pairs:.0f} have an end with their number"
+    return refuted(because) if pairs < 0.9 * tasks else undecided(f"{because}; try both cores")
 
 
 @CHECKS.needs("load")
 def trace_process(load: Evidence) -> Verdict:
     """Each submission names a process."""
-    named, tasks = load.number("^trace process$"), _traced(load)
-    if named is None or not tasks:
-        return undecided("no task was traced: the reader needs root and JetPack 6")
-    return decide(named >= 0.9 * tasks, f"{named:.0f} of {tasks} tasks name their process")
+    named, tasks = _traced(load, "process")
+    return decide(named >= 0.9 * tasks, f"{named:.0f} of {tasks:.0f} tasks name their process")
 
 
 @CHECKS.needs("load")
 def no_event_lost(load: Evidence) -> Verdict:
     """A lost event refutes it; a short run without one does not prove ten minutes."""
-    lost, tasks = load.number("^trace lost$"), _traced(load)
-    if lost is None or not tasks:
-        return undecided("no task was traced: the reader needs root and JetPack 6")
-    if lost:
-        return decide(False, f"the kernel dropped events {lost:.0f} times")
-    return undecided(f"no event of {tasks} tasks was lost; ten minutes are to be tried")
+    lost, tasks = _traced(load, "lost")
+    because = f"{tasks:.0f} tasks; the kernel dropped events {lost:.0f} times"
+    return refuted(because) if lost else undecided(f"{because}; try ten minutes")

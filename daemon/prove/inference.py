@@ -40,6 +40,14 @@ def _built(build: Evidence) -> Verdict | None:
     return refuted(f"the build ended with status {build.status}: {words}")
 
 
+def _pure(build: Evidence) -> Verdict:
+    """Return whether a build ended well with all layers on the DLA."""
+    placed = _placed(build)
+    if (bad := _built(build)) is not None or placed is None:
+        return bad or undecided("the placement is not known")
+    return decide(placed == "pure_dla", f"built: {placed}")
+
+
 def _placed(build: Evidence) -> str | None:
     return next((word for word in _VERDICTS if build.has(rf"\b{word}\b")), None)
 
@@ -58,8 +66,8 @@ def dla_engine_runs(build: Evidence, load: Evidence) -> Verdict:
     if (bad := _built(build)) is not None:
         return bad
     placed = _placed(build)
-    if placed in (None, "gpu_only"):
-        return refuted(f"the engine for dla0 is {placed}")
+    if placed == "gpu_only":
+        return refuted("the engine for dla0 runs on the GPU")
     return undecided(f"{placed}; a run on dla0 ended with {load.status}; try dla1 and builds once")
 
 
@@ -81,10 +89,11 @@ def tensorrt_8_path(board: Evidence, build: Evidence) -> Verdict:
 @CHECKS.needs("wait")
 def second_builder_waits(build: Evidence) -> Verdict:
     """The later of two builds prints that it waits."""
-    if build.status is None:
-        return undecided("the second build did not end in time")
-    waited = build.has("waits for process|after waiting")
-    return decide(waited, f"the later build ended with {build.status}; it waited: {waited}")
+    waited = build.has("waits for |after waiting")
+    because = f"the later build ended with {build.status}; it waited: {waited}"
+    if build.status is None or (not waited and build.value("^first ended$") != "False"):
+        return undecided(f"{because}; the first one may have ended before")
+    return decide(waited, because)
 
 
 @CHECKS.needs("board", "build_gpu")
@@ -99,13 +108,13 @@ def old_cuda_python(board: Evidence, build: Evidence) -> Verdict:
 @CHECKS.needs("standalone_int8")
 def standalone_int8(build: Evidence) -> Verdict:
     """A loadable of int8 is built and runs once."""
-    return _built(build) or decide(_placed(build) == "pure_dla", f"built: {_placed(build)}")
+    return _pure(build)
 
 
 @CHECKS.needs("standalone")
 def standalone_built(build: Evidence) -> Verdict:
     """A loadable of half precision is built."""
-    return _built(build) or decide(_placed(build) == "pure_dla", f"built: {_placed(build)}")
+    return _pure(build)
 
 
 def _rows(bench: Evidence) -> Iterator[tuple[str, str]]:
@@ -144,10 +153,9 @@ def last_error_cheap(bench: Evidence) -> Verdict:
     """Host and device agree on the time of an inference within 50 µs."""
     row = _row(bench, "dla0")
     host, device = (
-        bench.number(f"^{row}{name}.p50_seconds$") for name in ("latency", "device_latency")
+        bench.need(f"^{row}{name}.p50_seconds$", "the time on the device is not known")
+        for name in ("latency", "device_latency")
     )
-    if host is None or device is None:
-        return undecided("the time on the device is not known")
     return decide(host - device < _CHEAP, f"{1e6 * (host - device):.0f} µs more than the device")
 
 
@@ -168,9 +176,8 @@ def trtexec_options(bench: Evidence) -> Verdict:
 @CHECKS.needs("forbid")
 def no_gpu_work(bench: Evidence) -> Verdict:
     """The load of the GPU is zero while the DLA works without fallback."""
-    load = bench.number(f"^{_row(bench, 'dla0')}utilization.gpu.value$")
-    if load is None:
-        return undecided("the load of the GPU is not known")
+    path = f"^{_row(bench, 'dla0')}utilization.gpu.value$"
+    load = bench.need(path, "the load of the GPU is not known")
     return decide(load < _IDLE, f"the GPU is busy for {100 * load:.1f} %")
 
 
@@ -190,20 +197,13 @@ def plan_on_both_cores(bench: Evidence) -> Verdict:
 def resnet_on_dla(bench: Evidence) -> Verdict:
     """Slower, frees nearly all of the GPU, less energy: each by its interval."""
     dla, gpu = _row(bench, "dla0"), _row(bench, "gpu")
-    slow, fast = (
-        bench.number(f"^{dla}latency_seconds.low$"),
-        bench.number(f"^{gpu}latency_seconds.high$"),
-    )
-    freed, load = (
-        bench.number(f"^{dla}gpu_freed.value$"),
-        bench.number(f"^{gpu}utilization.gpu.value$"),
-    )
-    costs, saved = (
-        bench.number(f"^{dla}net_joules_per_inference.high$"),
-        bench.number(f"^{gpu}net_joules_per_inference.low$"),
-    )
-    if slow is None or fast is None or freed is None or load is None:
-        return undecided("latency or the load of the GPU is not known")
+    why = "latency or the load of the GPU is not known"
+    slow = bench.need(f"^{dla}latency_seconds.low$", why)
+    fast = bench.need(f"^{gpu}latency_seconds.high$", why)
+    freed = bench.need(f"^{dla}gpu_freed.value$", why)
+    load = bench.need(f"^{gpu}utilization.gpu.value$", why)
+    costs = bench.number(f"^{dla}net_joules_per_inference.high$")
+    saved = bench.number(f"^{gpu}net_joules_per_inference.low$")
     parts = {"slower": slow > fast, "frees the GPU": freed >= 0.9 * load}
     if costs is not None and saved is not None:
         parts["less energy"] = costs < saved

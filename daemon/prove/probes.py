@@ -428,7 +428,9 @@ def _wait(board: Board, seconds: float) -> Evidence:
     argv = _own(board, "engines build builtin:resnet50 --on gpu --again")
     with board.start(argv, seconds) as first:
         first.read(3.0 * board.line_seconds)
-        return board.run(argv, seconds)
+        later = board.run(argv, seconds)
+        lines = (*later.lines, f"first ended: {first.exited}")
+    return later.model_copy(update={"lines": lines})
 
 
 def _trtexec(board: Board, seconds: float) -> Evidence:

@@ -1,5 +1,6 @@
 """What is believed about the daemon, its units and its package on a board."""
 
+from ...parsers.records import Sample
 from .belief import Checks, Evidence, Verdict, decide, refuted, undecided
 from .telemetry import samples
 
@@ -12,9 +13,8 @@ _STOPPED_SECONDS = 3.0
 @CHECKS.needs("daemon")
 def parent_small(daemon: Evidence) -> Verdict:
     """Memory, and processor time after the start; a minute proves no more."""
-    size, ratio = daemon.number("^rss bytes$"), daemon.number("^cpu ratio$")
-    if size is None or ratio is None:
-        return undecided("the daemon did not run")
+    size = daemon.need("^rss bytes$", "the daemon did not run")
+    ratio = daemon.need("^cpu ratio$", "the daemon did not run")
     because = f"{size / (1 << 20):.0f} MiB, {100 * ratio:.1f} % of a core in {daemon.seconds:.0f} s"
     if size > _MOST_BYTES or ratio > _MOST_RATIO:
         return refuted(because)
@@ -24,9 +24,7 @@ def parent_small(daemon: Evidence) -> Verdict:
 @CHECKS.needs("daemon")
 def page_memory(daemon: Evidence) -> Verdict:
     """The most memory while its page was asked for each second; a minute proves no more."""
-    size = daemon.number("^hwm bytes$")
-    if size is None:
-        return undecided("the daemon did not run")
+    size = daemon.need("^hwm bytes$", "the daemon did not run")
     because = f"at most {size / (1 << 20):.0f} MiB in {daemon.seconds:.0f} s"
     if size > _MOST_BYTES:
         return refuted(because)
@@ -47,27 +45,22 @@ def unit_starts(unit: Evidence) -> Verdict:
 @CHECKS.needs("root_tegrastats", "socket")
 def root_tegrastats_in_sandbox(rootly: Evidence, served: Evidence) -> Verdict:
     """The lines of the unit have the names that root's lines have."""
-    own, units = samples(rootly), samples(served)
-    if not own or not units:
-        return undecided("one of the two printed nothing that can be read")
 
-    def names(read: list) -> set[str]:  # type: ignore[type-arg]
-        last = read[-1]
+    def names(last: Sample) -> set[str]:
         groups = {"EMC": last.emc, "GR3D": last.gpu, "RAM": last.ram}
         found = {name for name, value in groups.items() if value is not None}
         found |= {f"NVDLA{core}" for core in range(len(last.dla))}
         return found | {*last.engines, *last.temperatures_celsius, *last.rails}
 
-    differ = sorted(names(own) ^ names(units))
+    differ = sorted(names(samples(rootly)[-1]) ^ names(samples(served)[-1]))
     return decide(not differ, f"names in one of the two only: {', '.join(differ) or 'none'}")
 
 
 @CHECKS.needs("socket")
 def tegrastats_ends(served: Evidence) -> Verdict:
     """No tegrastats is left after our connection was closed."""
-    before, after = served.number("^before$"), served.number("^after$")
-    if before is None or after is None or not samples(served):
-        return undecided("the socket gave no line")
+    samples(served)
+    before, after = (served.need(f"^{when}$", "nothing counted") for when in ("before", "after"))
     return decide(after <= before, f"{before:.0f} ran before, {after:.0f} three seconds after")
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from statistics import median
 
@@ -13,6 +14,7 @@ from ...parsers.tegrastats import parse_line
 from .belief import (
     Checks,
     Evidence,
+    Unseen,
     Verdict,
     decide,
     listed,
@@ -32,13 +34,13 @@ _FEW_STEPS, _ALMOST = 12, 0.7
 
 
 def samples(lines: Evidence) -> list[Sample]:
-    """Return the record of each line that is one of tegrastats."""
+    """Return the record of each line that is one of tegrastats; without one, raise ``Unseen``."""
     found = []
     for line in lines.lines:
-        try:
+        with suppress(ParseError):
             found.append(parse_line(line))
-        except ParseError:
-            continue
+    if not found:
+        raise Unseen(undecided("tegrastats printed nothing that can be read"))
     return found
 
 
@@ -46,10 +48,10 @@ def samples(lines: Evidence) -> list[Sample]:
 def lines_complete(lines: Evidence) -> Verdict:
     """Every line is read, and no token of it is left over."""
     read = samples(lines)
-    if not read:
-        return undecided("tegrastats printed nothing that can be read")
+    other = sum(not line.startswith("stderr: ") for line in lines.lines) - len(read)
     left = sorted({token for sample in read for token in sample.unparsed})
-    return decide(not left, f"{len(read)} lines; left over: {listed(left)}")
+    because = f"{len(read)} lines; left over: {listed(left)}; lines of another form: {other}"
+    return decide(not left and not other, because)
 
 
 @CHECKS.needs("tegrastats")
@@ -71,7 +73,7 @@ def rail_steps(lines: Evidence) -> Verdict:
     Current comes in steps and the voltage moves by a percent, so only readings of a few steps tell.
     """
     read = samples(lines)
-    rule = find_rail_rule(read[0].rails) if read else None
+    rule = find_rail_rule(read[0].rails)
     if rule is None or "Orin" not in rule.name:
         return not_here("no step of these rails is believed", "use a board with Orin")
     whole, between = 0, 0
@@ -87,19 +89,13 @@ def rail_steps(lines: Evidence) -> Verdict:
     return decide(between <= whole // 4, because)
 
 
-def _labels(hwmon: Evidence) -> list[str]:
-    return [text for _, text in hwmon.items(r"/in[1-3]_label$") if text not in ("NC", "")]
-
-
 @CHECKS.needs("hwmon", "tegrastats")
 def rail_labels(hwmon: Evidence, lines: Evidence) -> Verdict:
     """Each label of a sensor is a rail of tegrastats."""
-    labels, read = _labels(hwmon), samples(lines)
+    labels = [text for _, text in hwmon.items(r"/in[1-3]_label$") if text not in ("NC", "")]
     if not labels:
         return not_here("no sensor of this board has labels", "use a board with INA3221")
-    if not read:
-        return undecided("tegrastats printed nothing that can be read")
-    other = [label for label in labels if label not in read[-1].rails]
+    other = [label for label in labels if label not in samples(lines)[-1].rails]
     return decide(not other, f"labels: {listed(labels)}; not printed: {listed(other)}")
 
 
@@ -110,11 +106,9 @@ def ina238_vin(hwmon: Evidence, lines: Evidence) -> Verdict:
     printed = [s.rails["VIN"].instant_watts for s in samples(lines) if "VIN" in s.rails]
     if chip is None or not printed:
         return not_here("this board has no INA238, or prints no VIN", "use a Thor")
-    folder = chip.removesuffix("name")
-    volts, amperes = hwmon.number(f"^{folder}in1_input$"), hwmon.number(f"^{folder}curr1_input$")
-    if volts is None or amperes is None:
-        return undecided("the sensor gives no voltage or no current")
-    watts = volts * amperes / 1e6
+    folder, why = chip.removesuffix("name"), "the sensor gives no voltage or no current"
+    volts = hwmon.need(f"^{folder}in1_input$", why)
+    watts = volts * hwmon.need(f"^{folder}curr1_input$", why) / 1e6
     because = f"{watts:.1f} W by the sensor, {median(printed):.1f} W printed as VIN"
     return decide(abs(watts - median(printed)) <= 0.3 * median(printed), because)
 
@@ -146,11 +140,10 @@ def rail_reading_time(times: Evidence) -> Verdict:
     seconds = [float(text) for path, text in times.items("_input seconds$")]
     if not seconds:
         return not_here("no sensor of rails can be read", "use a board with INA3221 or INA238")
-    samples_, interval = times.number("/samples$") or 1, times.number("/update_interval$")
-    if interval is None:
-        return undecided(f"the slowest reading takes {max(seconds):.4f} s; no interval is given")
-    limit = max(interval, 1) / 1000 * max(samples_, 1) * 2 + 0.02
-    because = f"the slowest reading takes {max(seconds):.4f} s, its sensor {limit:.3f} s at most"
+    seen = f"the slowest reading takes {max(seconds):.4f} s"
+    interval = times.need("/update_interval$", f"{seen}; no interval is given")
+    limit = 2e-3 * max(interval, 1) * max(times.number("/samples$") or 1, 1) + 0.02
+    because = f"{seen}, its sensor {limit:.3f} s at most"
     if max(seconds) > limit:
         return refuted(because)
     return undecided(f"{because}; compare the distance of lines beside the daemon")
@@ -284,8 +277,6 @@ def doctor_root(
     if board.value("^root$") == "True":
         return not_here("root runs this", "run tegrascope prove as another user")
     mine, others = samples(own), samples(rootly)
-    if not mine or not others:
-        return undecided("tegrastats printed nothing that can be read")
     lacks = [text for _, text in doctor.items(r"facts\.lacks\.\d+$")]
     more = sorted(_groups(others) - _groups(mine))
     names = {path.removesuffix("check"): text for path, text in roots.items(r"\.check$")}

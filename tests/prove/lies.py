@@ -77,7 +77,9 @@ LIES: dict[str, Lie] = {
     "tegrastats_ends": Lie("socket", lines(r"after: 0", "after: 1")),
     "package_installs": Lie("venv", ended(1)),
     "dla_engine_runs": Lie("build_dla", lines("pure_dla", "gpu_only")),
-    "second_builder_waits": Lie("wait", without("waits")),
+    "second_builder_waits": Lie(
+        "wait", lines("waits for .*|first ended: .*", "first ended: False")
+    ),
     "forbid_builds": Lie("build_forbid", ended(1)),
     "tensorrt_8_path": Lie("build_gpu", ended(1), "xavier"),
     "standalone_built": Lie("standalone", lines("pure_dla", "mixed")),
