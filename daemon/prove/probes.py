@@ -353,11 +353,13 @@ def _load(board: Board, seconds: float) -> Evidence:
             if root and time.monotonic() - asked > 5 * board.line_seconds:
                 asked = time.monotonic()
                 lines += board.files(f"{_FIRMWARE}/utilization_rate", root=True)
-            got = {name: child.read(0.05) for name, child in children.items()}
-            for name, line in got.items():
-                if not isinstance(line, Quiet):
+            # All that is there is taken at once: a reader that waits for us would lose events.
+            for name, child in reversed(children.items()):
+                line = child.read(0.1 if name == "load" else 0)
+                while not isinstance(line, Quiet):
                     kept[name].append(line.value)
-            if got["load"] is Quiet.END:
+                    line = child.read(0)
+            if line is Quiet.END:  # of the load, which comes last
                 break
     lines += [f"after {line}" for line in board.files(_POWERED)]
     busy = [line for line in kept["line"] if re.search(r"NVDLA\d\S* (?!off)", line)]

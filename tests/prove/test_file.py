@@ -286,7 +286,6 @@ def test_quick_run_leaves_out_what_takes_minutes(place):
     memory = Memory(board.work.parent, "x")
     names = list(gather(board, memory, quick=True))
     assert set(names) < {name for name, probe in probes().items() if probe.quick}
-    assert sum(probe.seconds for probe in probes().values() if probe.quick) < 600
     again = Memory(board.work.parent, "x")
     assert "bench" not in again.found
 
