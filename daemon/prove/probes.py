@@ -70,10 +70,13 @@ class Board:
     def start(self, argv: Sequence[str], seconds: float, *, root: bool = False) -> LineChild:
         """Start a program that ends with us, and after the seconds if root runs it; or raise."""
         # Our own programs may be beside this Python, and its directory not on the path.
-        beside = Path(sys.executable).with_name(Path(argv[0]).name)
-        program = self.machine.which(argv[0]) or (str(beside) if beside.is_file() else None)
+        name = Path(argv[0]).name
+        beside = Path(sys.executable).with_name(name)
+        program = self.machine.which(argv[0])
+        if program is None and argv[0] == name and beside.is_file():
+            program = str(beside)
         if program is None:
-            raise Absent(f"there is no {beside.name}", f"install {beside.name}")
+            raise Absent(f"there is no {name}", f"install {name}")
         words = [program, *argv[1:]]
         if root:
             if self.sudo is None:
@@ -473,10 +476,12 @@ def _unit(board: Board, seconds: float) -> Evidence:
 
 
 def _venv(board: Board, seconds: float) -> Evidence:
+    """Import the libraries in the Python of the package, but for the current directory."""
+    python = "/usr/lib/tegrascope/venv/bin/python"
+    if board.machine.there(python) != "there":
+        raise Absent("the package is not installed", "sudo apt install ./tegrascope_*_arm64.deb")
     program = "import numpy, tensorrt, cuda.bindings.runtime as c; print('ok')"
-    return board.run(
-        [str(board.machine.at("/usr/lib/tegrascope/venv/bin/python")), "-c", program], seconds
-    )
+    return board.run([str(board.machine.at(python)), "-I", "-c", program], seconds)
 
 
 _FUNCTIONS: dict[str, Callable[[Board, float], Evidence]] = {
