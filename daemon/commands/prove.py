@@ -1,4 +1,4 @@
-"""``tegrascope prove``: what is believed about boards, as checks of this one."""
+"""``tegrascope prove``: checks of this board, and the file that is sent."""
 
 import argparse
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 from ...collectors.board.machine import Machine
 from ...parsers.errors import UserError
 from ..prove.belief import beliefs
-from ..prove.probes import Board, probes
+from ..prove.probes import BoardAccess, probes
 from ..prove.report import (
     Document,
     as_lines,
@@ -19,7 +19,7 @@ from ..prove.report import (
     verdict_line,
     write,
 )
-from ..prove.runner import CHECKS, Memory, ask_sudo, gather, root_list, verdicts
+from ..prove.runner import CHECKS, SavedEvidence, ask_sudo, gather, root_list, verdicts
 from ..prove.scrub import private_words
 from ..terminal import GOOD, open_output
 from . import Options
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.report:
         return _report(arguments, [read(path) for path in arguments.report])
     state = arguments.state_dir / "prove"
-    return examine(arguments, Board(Machine(), state / "work"), state)
+    return examine(arguments, BoardAccess(Machine(), state / "work"), state)
 
 
 def _report(arguments: argparse.Namespace, documents: list[Document]) -> int:
@@ -66,7 +66,7 @@ def _report(arguments: argparse.Namespace, documents: list[Document]) -> int:
     return GOOD
 
 
-def examine(arguments: argparse.Namespace, board: Board, state: Path) -> int:
+def examine(arguments: argparse.Namespace, board: BoardAccess, state: Path) -> int:
     """Gather evidence, print the verdicts, and write the file."""
     path = arguments.output or _FILE
     if not path.absolute().parent.is_dir():
@@ -78,7 +78,7 @@ def examine(arguments: argparse.Namespace, board: Board, state: Path) -> int:
                 print(f"  {about}", file=sys.stderr)
         board.sudo = ask_sudo(board)
     model = board.machine.text("/proc/device-tree/model") or "unknown"
-    memory = Memory(state, f"{model}, user {board.machine.uid}")
+    memory = SavedEvidence(state, f"{model}, user {board.machine.uid}")
     if memory.found:
         print(f"goes on after {len(memory.found)} of {len(probes())} steps", file=sys.stderr)
     begin, told = time.monotonic(), set[str]()
@@ -101,7 +101,7 @@ def examine(arguments: argparse.Namespace, board: Board, state: Path) -> int:
     return GOOD
 
 
-def _tell(memory: Memory, told: set[str]) -> None:
+def _tell(memory: SavedEvidence, told: set[str]) -> None:
     """Print each new verdict that evidence has just decided."""
     for name, verdict in verdicts(memory.found).items():
         if verdict.state in ("proved", "refuted") and name not in told:

@@ -35,35 +35,35 @@ def beliefs() -> dict[str, Belief]:
     return {name: Belief.model_validate(fields) for name, fields in data.items()}
 
 
-class Verdict(Record):
-    """What evidence says about a belief, with the reason, and a remedy where it says nothing."""
+class Decision(Record):
+    """The state of a belief by the evidence, with the reason, and a remedy if it is not decided."""
 
     state: State
     because: str
     remedy: str = ""
 
 
-def proved(because: str) -> Verdict:
+def proved(because: str) -> Decision:
     """Return the verdict that a belief holds on this board."""
-    return Verdict(state="proved", because=because)
+    return Decision(state="proved", because=because)
 
 
-def refuted(because: str) -> Verdict:
+def refuted(because: str) -> Decision:
     """Return the verdict that a belief does not hold on this board."""
-    return Verdict(state="refuted", because=because)
+    return Decision(state="refuted", because=because)
 
 
-def undecided(because: str) -> Verdict:
+def undecided(because: str) -> Decision:
     """Return the verdict of evidence that allows both."""
-    return Verdict(state="undecided", because=because)
+    return Decision(state="undecided", because=because)
 
 
-def not_here(because: str, remedy: str) -> Verdict:
+def not_here(because: str, remedy: str) -> Decision:
     """Return the verdict that this board cannot decide it, and what could."""
-    return Verdict(state="not here", because=because, remedy=remedy)
+    return Decision(state="not here", because=because, remedy=remedy)
 
 
-def decide(holds: bool, because: str) -> Verdict:
+def decide(holds: bool, because: str) -> Decision:
     """Return ``proved`` or ``refuted``."""
     return proved(because) if holds else refuted(because)
 
@@ -71,7 +71,7 @@ def decide(holds: bool, because: str) -> Verdict:
 class Unseen(Exception):  # noqa: N818 - it is an answer
     """Evidence lacks what a check needs, so this is its verdict."""
 
-    def __init__(self, verdict: Verdict) -> None:
+    def __init__(self, verdict: Decision) -> None:
         super().__init__(verdict.because)
         self.verdict = verdict
 
@@ -127,30 +127,32 @@ class Evidence(Record):
         return any(re.search(pattern, line) for line in self.lines)
 
 
-Judge = Callable[..., Verdict]
+Judge = Callable[..., Decision]
 
 
-class Check(NamedTuple):
+class BeliefCheck(NamedTuple):
     """Names of the probes whose evidence a judge takes, in the order of its arguments."""
 
     needs: tuple[str, ...]
     judge: Judge
 
 
-class Checks(dict[str, Check]):
+class Checks(dict[str, BeliefCheck]):
     """The checks of a subject by name; ``needs`` adds the function that it decorates."""
 
     def needs(self, *probes: str) -> Callable[[Judge], Judge]:
         """Register a judge under its own name, which is that of its belief."""
 
         def add(judge: Judge) -> Judge:
-            self[judge.__name__] = Check(probes, judge)
+            self[judge.__name__] = BeliefCheck(probes, judge)
             return judge
 
         return add
 
 
-def verdict_of(name: str, checks: Mapping[str, Check], found: Mapping[str, Evidence]) -> Verdict:
+def verdict_of(
+    name: str, checks: Mapping[str, BeliefCheck], found: Mapping[str, Evidence]
+) -> Decision:
     """Return the verdict of one belief: a pure function of the evidence."""
     check = checks.get(name)
     if check is None:

@@ -1,8 +1,8 @@
-"""What is believed about the DLA: its driver, firmware, trace, and a model at work on it."""
+"""Checks of beliefs about the DLA: its driver, firmware, trace, and a model at work on it."""
 
 import re
 
-from .belief import Checks, Evidence, Unseen, Verdict, decide, not_here, refuted, undecided
+from .belief import Checks, Decision, Evidence, Unseen, decide, not_here, refuted, undecided
 from .telemetry import samples
 
 CHECKS = Checks()
@@ -25,7 +25,7 @@ def _release(board: Evidence, least: int = 0) -> int:
 
 
 @CHECKS.needs("board", "load")
-def active_dla_prints_load(board: Evidence, load: Evidence) -> Verdict:
+def active_dla_prints_load(board: Evidence, load: Evidence) -> Decision:
     """A line of tegrastats has a load of the core that works."""
     _release(board, _R36)
     lines = Evidence(lines=tuple(text for _, text in load.items("^line$")))
@@ -37,7 +37,7 @@ def active_dla_prints_load(board: Evidence, load: Evidence) -> Verdict:
 
 
 @CHECKS.needs("powered", "load")
-def powered_time_grows(idle: Evidence, load: Evidence) -> Verdict:
+def powered_time_grows(idle: Evidence, load: Evidence) -> Decision:
     """The file can be read without root, and the work adds seconds to it."""
     before = {path[7:]: int(text) for path, text in load.items("^before /")}
     after = {path[6:]: int(text) for path, text in load.items("^after /")}
@@ -48,7 +48,7 @@ def powered_time_grows(idle: Evidence, load: Evidence) -> Verdict:
 
 
 @CHECKS.needs("load")
-def dla_used_flag(load: Evidence) -> Verdict:
+def dla_used_flag(load: Evidence) -> Decision:
     """A run that used the DLA, as its powered time shows, has no flag of the contrary."""
     before = sum(int(text) for _, text in load.items("^before /"))
     grown = sum(int(text) for _, text in load.items("^after /")) - before
@@ -59,7 +59,7 @@ def dla_used_flag(load: Evidence) -> Verdict:
 
 
 @CHECKS.needs("board", "events")
-def trace_events(board: Evidence, events: Evidence) -> Verdict:
+def trace_events(board: Evidence, events: Evidence) -> Decision:
     """Both events have the fields that the reader takes."""
     _release(board, _R36)
     lacking = []
@@ -72,7 +72,7 @@ def trace_events(board: Evidence, events: Evidence) -> Verdict:
 
 
 @CHECKS.needs("timer")
-def counter_rate(timer: Evidence) -> Verdict:
+def counter_rate(timer: Evidence) -> Decision:
     """The kernel names the rate."""
     found = re.search(r"at ([\d.]+)\s*MHz", "\n".join(timer.lines))
     if found is None:
@@ -85,7 +85,7 @@ def _percent(text: str) -> bool:
 
 
 @CHECKS.needs("board", "firmware", "load")
-def utilization_rate_form(board: Evidence, idle: Evidence, load: Evidence) -> Verdict:
+def utilization_rate_form(board: Evidence, idle: Evidence, load: Evidence) -> Decision:
     """The figure is percent, 0 while nothing works, more while something does, and new in R36."""
     rates = [text for _, text in idle.items("/utilization_rate$")]
     if _release(board) < _R36:
@@ -100,7 +100,7 @@ def utilization_rate_form(board: Evidence, idle: Evidence, load: Evidence) -> Ve
 
 
 @CHECKS.needs("trace")
-def instance_removed(trace: Evidence) -> Verdict:
+def instance_removed(trace: Evidence) -> Decision:
     """The tracer is as before when the reader has ended."""
     if not trace.has("hello cores"):
         return undecided("the reader did not start")
@@ -120,14 +120,14 @@ def _traced(load: Evidence, name: str) -> tuple[float, float]:
 
 
 @CHECKS.needs("load")
-def trace_lines(load: Evidence) -> Verdict:
+def trace_lines(load: Evidence) -> Decision:
     """No line of the trace is left over."""
     left, tasks = _traced(load, "unparsed")
     return decide(left == 0, f"{tasks:.0f} tasks; lines that cannot be read: {left:.0f}")
 
 
 @CHECKS.needs("load")
-def trace_ids(load: Evidence) -> Verdict:
+def trace_ids(load: Evidence) -> Decision:
     """The end of a task has the number of its submission; two cores at once are not tried."""
     pairs, tasks = _traced(load, "after job_id")
     because = f"of {tasks:.0f} tasks, {pairs:.0f} have an end with their number"
@@ -135,14 +135,14 @@ def trace_ids(load: Evidence) -> Verdict:
 
 
 @CHECKS.needs("load")
-def trace_process(load: Evidence) -> Verdict:
+def trace_process(load: Evidence) -> Decision:
     """Each submission names a process."""
     named, tasks = _traced(load, "process")
     return decide(named >= 0.9 * tasks, f"{named:.0f} of {tasks:.0f} tasks name their process")
 
 
 @CHECKS.needs("load")
-def no_event_lost(load: Evidence) -> Verdict:
+def no_event_lost(load: Evidence) -> Decision:
     """A lost event refutes it; a short run without one does not prove ten minutes."""
     lost, tasks = _traced(load, "lost")
     because = f"{tasks:.0f} tasks; the kernel dropped events {lost:.0f} times"

@@ -1,4 +1,4 @@
-"""What is believed about TensorRT, cuDLA and trtexec: engines, placement and figures."""
+"""Checks of beliefs about TensorRT, cuDLA and trtexec: engines, placement and figures."""
 
 import re
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from .belief import (
     DLA_REMEDY,
     Checks,
+    Decision,
     Evidence,
     Unseen,
-    Verdict,
     decide,
     listed,
     not_here,
@@ -30,7 +30,7 @@ def _words(build: Evidence) -> str:
     return next((line for line in reversed(build.lines) if line.strip()), "nothing")[:160]
 
 
-def _built(build: Evidence) -> Verdict | None:
+def _built(build: Evidence) -> Decision | None:
     """Return the verdict of a build that did not end well, else ``None``."""
     if build.status == 0:
         return None
@@ -40,7 +40,7 @@ def _built(build: Evidence) -> Verdict | None:
     return refuted(f"the build ended with status {build.status}: {words}")
 
 
-def _pure(build: Evidence) -> Verdict:
+def _pure(build: Evidence) -> Decision:
     """Return whether a build ended well with all layers on the DLA."""
     placed = _placed(build)
     if (bad := _built(build)) is not None or placed is None:
@@ -53,7 +53,7 @@ def _placed(build: Evidence) -> str | None:
 
 
 @CHECKS.needs("board", "build_dla")
-def dla_refused(board: Evidence, build: Evidence) -> Verdict:
+def dla_refused(board: Evidence, build: Evidence) -> Decision:
     """A board without DLA refuses one, with its own status."""
     if board.number("^dla_cores$") != 0:
         return not_here("this board has a DLA", "use an Orin Nano or a Thor")
@@ -61,7 +61,7 @@ def dla_refused(board: Evidence, build: Evidence) -> Verdict:
 
 
 @CHECKS.needs("build_dla", "load")
-def dla_engine_runs(build: Evidence, load: Evidence) -> Verdict:
+def dla_engine_runs(build: Evidence, load: Evidence) -> Decision:
     """The engine is placed on the DLA and runs there; the second core is not tried."""
     if (bad := _built(build)) is not None:
         return bad
@@ -72,13 +72,13 @@ def dla_engine_runs(build: Evidence, load: Evidence) -> Verdict:
 
 
 @CHECKS.needs("build_forbid")
-def forbid_builds(build: Evidence) -> Verdict:
+def forbid_builds(build: Evidence) -> Decision:
     """ResNet-50 fits, so the build succeeds."""
     return _built(build) or proved(f"built: {_placed(build)}")
 
 
 @CHECKS.needs("board", "build_gpu")
-def tensorrt_8_path(board: Evidence, build: Evidence) -> Verdict:
+def tensorrt_8_path(board: Evidence, build: Evidence) -> Decision:
     """TensorRT 8 builds and runs the engine once."""
     version = board.value("^tensorrt$") or "none"
     if not version.startswith(("8.5", "8.6")):
@@ -87,7 +87,7 @@ def tensorrt_8_path(board: Evidence, build: Evidence) -> Verdict:
 
 
 @CHECKS.needs("wait")
-def second_builder_waits(build: Evidence) -> Verdict:
+def second_builder_waits(build: Evidence) -> Decision:
     """The later of two builds prints that it waits."""
     waited = build.has("waits for |after waiting")
     because = f"the later build ended with {build.status}; it waited: {waited}"
@@ -97,7 +97,7 @@ def second_builder_waits(build: Evidence) -> Verdict:
 
 
 @CHECKS.needs("board", "build_gpu")
-def old_cuda_python(board: Evidence, build: Evidence) -> Verdict:
+def old_cuda_python(board: Evidence, build: Evidence) -> Decision:
     """An engine is built and runs with a binding from before ``cuda.bindings``."""
     version = board.value("^cuda_python$") or "None"
     if not re.match(r"11\.|12\.[012]\.", version):
@@ -106,13 +106,13 @@ def old_cuda_python(board: Evidence, build: Evidence) -> Verdict:
 
 
 @CHECKS.needs("standalone_int8")
-def standalone_int8(build: Evidence) -> Verdict:
+def standalone_int8(build: Evidence) -> Decision:
     """A loadable of int8 is built and runs once."""
     return _pure(build)
 
 
 @CHECKS.needs("standalone")
-def standalone_built(build: Evidence) -> Verdict:
+def standalone_built(build: Evidence) -> Decision:
     """A loadable of half precision is built."""
     return _pure(build)
 
@@ -140,7 +140,7 @@ def _row(bench: Evidence, device: str) -> str:
 
 
 @CHECKS.needs("cudla")
-def cudla_runs(bench: Evidence) -> Verdict:
+def cudla_runs(bench: Evidence) -> Decision:
     """It runs to its end, and its outputs are right."""
     outputs = bench.value(f"^{_row(bench, 'dla0')}outputs.verdict$")
     if outputs not in ("good", "wrong"):
@@ -149,7 +149,7 @@ def cudla_runs(bench: Evidence) -> Verdict:
 
 
 @CHECKS.needs("cudla")
-def last_error_cheap(bench: Evidence) -> Verdict:
+def last_error_cheap(bench: Evidence) -> Decision:
     """Host and device agree on the time of an inference within 50 µs."""
     row = _row(bench, "dla0")
     host, device = (
@@ -160,21 +160,21 @@ def last_error_cheap(bench: Evidence) -> Verdict:
 
 
 @CHECKS.needs("streams")
-def two_streams_fit(bench: Evidence) -> Verdict:
+def two_streams_fit(bench: Evidence) -> Decision:
     """Two inferences at once run to their end."""
     row = _row(bench, "dla0")
     return proved(f"outputs are {bench.value(f'^{row}outputs.verdict$')}")
 
 
 @CHECKS.needs("trtexec_run")
-def trtexec_options(bench: Evidence) -> Verdict:
+def trtexec_options(bench: Evidence) -> Decision:
     """A run by trtexec ends well; another release may still differ."""
     _row(bench, "gpu")
     return proved("the run ended well with this release")
 
 
 @CHECKS.needs("forbid")
-def no_gpu_work(bench: Evidence) -> Verdict:
+def no_gpu_work(bench: Evidence) -> Decision:
     """The load of the GPU is zero while the DLA works without fallback."""
     path = f"^{_row(bench, 'dla0')}utilization.gpu.value$"
     load = bench.need(path, "the load of the GPU is not known")
@@ -182,7 +182,7 @@ def no_gpu_work(bench: Evidence) -> Verdict:
 
 
 @CHECKS.needs("bench")
-def plan_on_both_cores(bench: Evidence) -> Verdict:
+def plan_on_both_cores(bench: Evidence) -> Decision:
     """The engine that was built for one core is found for the other, and its outputs are equal."""
     rows = [_row(bench, device) for device in ("dla0", "dla1")]
     cached = [bench.value(f"^{row}built.is_cached$") for row in rows]
@@ -194,7 +194,7 @@ def plan_on_both_cores(bench: Evidence) -> Verdict:
 
 
 @CHECKS.needs("bench")
-def resnet_on_dla(bench: Evidence) -> Verdict:
+def resnet_on_dla(bench: Evidence) -> Decision:
     """Slower, frees nearly all of the GPU, less energy: each by its interval."""
     dla, gpu = _row(bench, "dla0"), _row(bench, "gpu")
     why = "latency or the load of the GPU is not known"
@@ -214,7 +214,7 @@ def resnet_on_dla(bench: Evidence) -> Verdict:
 
 
 @CHECKS.needs("bench")
-def profiler_rows_grouped(bench: Evidence) -> Verdict:
+def profiler_rows_grouped(bench: Evidence) -> Decision:
     """No row is one of the driver's own, and those on the DLA take about the stage ``compute``."""
     row = _row(bench, "dla0")
     names = [text for _, text in bench.items(rf"^{row}layers\.\d+\.name$")]
@@ -232,7 +232,7 @@ def profiler_rows_grouped(bench: Evidence) -> Verdict:
 
 
 @CHECKS.needs("bench")
-def profiler_rows_add_up(bench: Evidence) -> Verdict:
+def profiler_rows_add_up(bench: Evidence) -> Decision:
     """Each row has a kind, and the rows add up to all time."""
     wrong, rows = [], dict(_rows(bench))
     if not rows:
@@ -251,7 +251,7 @@ def profiler_rows_add_up(bench: Evidence) -> Verdict:
 
 
 @CHECKS.needs("board", "bench")
-def rounds_agree(board: Evidence, bench: Evidence) -> Verdict:
+def rounds_agree(board: Evidence, bench: Evidence) -> Decision:
     """With locked clocks no accelerator has ``not_steady``."""
     if board.value("^clocks held$") != "True":
         return not_here("the clocks are not locked", "sudo jetson_clocks, then prove again")
@@ -263,7 +263,7 @@ def rounds_agree(board: Evidence, bench: Evidence) -> Verdict:
 
 
 @CHECKS.needs("bench")
-def inspector_layer_types(bench: Evidence) -> Verdict:
+def inspector_layer_types(bench: Evidence) -> Decision:
     """The engine for the DLA has layers of known types."""
     row = _row(bench, "dla0")
     types = [path.rpartition(".")[2] for path, _ in bench.items(rf"^{row}built\.layer_types\.")]
@@ -271,7 +271,7 @@ def inspector_layer_types(bench: Evidence) -> Verdict:
 
 
 @CHECKS.needs("inspect")
-def inspect_predicts(verified: Evidence) -> Verdict:
+def inspect_predicts(verified: Evidence) -> Decision:
     """The builder agrees on each node of ResNet-50; one model without difference proves little."""
     agreed, compared = (verified.number(rf"\.{name}$") for name in ("agreed", "compared"))
     if not compared or agreed is None:
@@ -283,7 +283,7 @@ def inspect_predicts(verified: Evidence) -> Verdict:
 
 
 @CHECKS.needs("trtexec")
-def log_lists_layers(log: Evidence) -> Verdict:
+def log_lists_layers(log: Evidence) -> Decision:
     """The log has both words, or the one of the DLA alone."""
     count = log.number("^DlaLayer$")
     if log.status != 0 or count is None:
@@ -292,7 +292,7 @@ def log_lists_layers(log: Evidence) -> Verdict:
 
 
 @CHECKS.needs("trtexec")
-def inspector_says_dla(log: Evidence) -> Verdict:
+def inspector_says_dla(log: Evidence) -> Decision:
     """A layer has the type ``DLA``."""
     types = [path.partition(" ")[2] for path, _ in log.items("^LayerType ")]
     if not types:
@@ -301,7 +301,7 @@ def inspector_says_dla(log: Evidence) -> Verdict:
 
 
 @CHECKS.needs("together")
-def workers_together(bench: Evidence) -> Verdict:
+def workers_together(bench: Evidence) -> Decision:
     """Each placement of two models ran to its end."""
     states = [text for _, text in bench.items(r"together\.\d+\.status$")]
     if not states:

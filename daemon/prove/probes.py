@@ -49,7 +49,7 @@ class Absent(Exception):  # noqa: N818 - it is an answer
 
 
 @dataclass
-class Board:
+class BoardAccess:
     """The board that is examined.
 
     Attributes:
@@ -149,7 +149,7 @@ def probes() -> dict[str, Probe]:
     return {name: Probe.model_validate(fields) for name, fields in data.items()}
 
 
-def gather(board: Board, name: str, probe: Probe, seconds: float) -> Evidence:
+def gather(board: BoardAccess, name: str, probe: Probe, seconds: float) -> Evidence:
     """Return the evidence of a step, or raise ``Absent``."""
     if probe.files:
         return Evidence(lines=board.files(*probe.files, root=probe.root))
@@ -172,7 +172,7 @@ def flatten(document: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, " ".join(str(document).split())
 
 
-def _own(board: Board, command: str) -> list[str]:
+def _own(board: BoardAccess, command: str) -> list[str]:
     """Return one of our own commands, which keeps its files in the directory of this work."""
     words, own = command.split(), ["--state-dir", str(board.work)]
     if words[0] == "bench":
@@ -180,7 +180,7 @@ def _own(board: Board, command: str) -> list[str]:
     return [*board.tool, *words, *(() if words[0] == "doctor" else own)]
 
 
-def _json(board: Board, command: str, keep: str, seconds: float, root: bool) -> Evidence:
+def _json(board: BoardAccess, command: str, keep: str, seconds: float, root: bool) -> Evidence:
     """Keep some paths of the JSON document that our command prints."""
     begin, lines = time.monotonic(), list[str]()
     line: Stamped[str] | Quiet = Quiet.TIMEOUT
@@ -205,7 +205,7 @@ def _figures(lines: Sequence[str], keep: str) -> list[str]:
     return []
 
 
-def _board(board: Board, seconds: float) -> Evidence:  # noqa: ARG001
+def _board(board: BoardAccess, seconds: float) -> Evidence:  # noqa: ARG001
     """Note which board this is; a version of four numbers loses the last one."""
     found, machine = read_board(board.machine), board.machine
     facts = {
@@ -224,16 +224,16 @@ def _board(board: Board, seconds: float) -> Evidence:  # noqa: ARG001
     return Evidence(lines=tuple(clean(f"{name}: {value}") for name, value in facts.items()))
 
 
-def _stats(board: Board) -> list[str]:
+def _stats(board: BoardAccess) -> list[str]:
     return tegrastats_command(board.line_seconds)
 
 
-def _tegrastats(board: Board, seconds: float, *, root: bool = False) -> Evidence:  # noqa: ARG001
+def _tegrastats(board: BoardAccess, seconds: float, *, root: bool = False) -> Evidence:  # noqa: ARG001
     most = 20
     return board.run(_stats(board), (most + 3) * board.line_seconds, root=root, most=most)
 
 
-def _files_time(board: Board, seconds: float) -> Evidence:  # noqa: ARG001
+def _files_time(board: BoardAccess, seconds: float) -> Evidence:  # noqa: ARG001
     """Time one reading of all files of the companion: the median of 20."""
     files = [one.file for find in FINDERS for one in find(board.machine.root)]
     took = []
@@ -247,7 +247,7 @@ def _files_time(board: Board, seconds: float) -> Evidence:  # noqa: ARG001
     return Evidence(lines=(f"files: {len(files)}", f"seconds: {sorted(took)[10]:.7f}"))
 
 
-def _rail_times(board: Board, seconds: float) -> Evidence:  # noqa: ARG001
+def _rail_times(board: BoardAccess, seconds: float) -> Evidence:  # noqa: ARG001
     """Time one reading of each rail's voltage, beside the settings of its sensor."""
     hwmon = "/sys/class/hwmon/hwmon*"
     lines = [*board.files(f"{hwmon}/name", f"{hwmon}/samples", f"{hwmon}/update_interval")]
@@ -258,7 +258,7 @@ def _rail_times(board: Board, seconds: float) -> Evidence:  # noqa: ARG001
     return Evidence(lines=tuple(lines))
 
 
-def _devfreq(board: Board, seconds: float) -> Evidence:  # noqa: ARG001
+def _devfreq(board: BoardAccess, seconds: float) -> Evidence:  # noqa: ARG001
     """Note the devices with a clock, and which of them we take for the GPU's."""
     lines = []
     for path in board.machine.find("/sys/class/devfreq/*"):
@@ -269,7 +269,7 @@ def _devfreq(board: Board, seconds: float) -> Evidence:  # noqa: ARG001
     return Evidence(lines=tuple(lines))
 
 
-def _nvpmodel(board: Board, seconds: float) -> Evidence:
+def _nvpmodel(board: BoardAccess, seconds: float) -> Evidence:
     """Note the status file, the modes of the configuration, and the program's answer."""
     lines = board.files("/var/lib/nvpmodel/status", "/etc/nvpmodel.conf")
     try:
@@ -280,7 +280,7 @@ def _nvpmodel(board: Board, seconds: float) -> Evidence:
     return Evidence(lines=(*lines, *answers), status=asked.status)
 
 
-def _timer(board: Board, seconds: float) -> Evidence:
+def _timer(board: BoardAccess, seconds: float) -> Evidence:
     found = board.run(["dmesg"], seconds, root=True, most=100_000)
     lines = [line for line in found.lines if "arch_timer" in line and "running" in line]
     return Evidence(lines=tuple(lines[:3]), status=found.status)
@@ -289,7 +289,7 @@ def _timer(board: Board, seconds: float) -> Evidence:
 _TRACER = (f"{_TRACING}/tracing_on", f"{_TRACING}/trace_clock")
 
 
-def _trace(board: Board, seconds: float) -> Evidence:
+def _trace(board: BoardAccess, seconds: float) -> Evidence:
     """Run the trace reader for a moment, with the state of the tracer before and after."""
 
     def state(when: str) -> list[str]:
@@ -305,7 +305,7 @@ def _trace(board: Board, seconds: float) -> Evidence:
     return Evidence(lines=(*before, *hello, *state("after")), status=reader.status)
 
 
-def _socket(board: Board, seconds: float) -> Evidence:
+def _socket(board: BoardAccess, seconds: float) -> Evidence:
     """Read lines of the service's socket, and count its tegrastats after we closed it."""
 
     def count() -> int:
@@ -337,7 +337,7 @@ _FIGURES = (
 )
 
 
-def _load(board: Board, seconds: float) -> Evidence:
+def _load(board: BoardAccess, seconds: float) -> Evidence:
     """Run a model on the DLA and watch it: tegrastats, powered time, firmware and trace."""
     command = "bench --builtin resnet50 --precision fp16 --on dla0 --rounds 1 --telemetry none"
     command += " --duration 20 --baseline 1 --json"
@@ -394,7 +394,7 @@ def _trace_counts(lines: Sequence[str]) -> list[str]:
     return [f"trace {name}: {count}" for name, count in counts.items()]
 
 
-def _daemon(board: Board, seconds: float) -> Evidence:
+def _daemon(board: BoardAccess, seconds: float) -> Evidence:
     """Run the daemon beside its page, and note its memory and the time of its processor."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -428,7 +428,7 @@ def _daemon(board: Board, seconds: float) -> Evidence:
     return Evidence(lines=(*lines, f"cpu ratio: {ratio:.7f}"), seconds=round(most, 3))
 
 
-def _wait(board: Board, seconds: float) -> Evidence:
+def _wait(board: BoardAccess, seconds: float) -> Evidence:
     """Build twice at once; the later build has to wait."""
     argv = _own(board, "engines build builtin:resnet50 --on gpu --again")
     with board.start(argv, seconds) as first:
@@ -438,7 +438,7 @@ def _wait(board: Board, seconds: float) -> Evidence:
     return later.model_copy(update={"lines": lines})
 
 
-def _trtexec(board: Board, seconds: float) -> Evidence:
+def _trtexec(board: BoardAccess, seconds: float) -> Evidence:
     """Build for the DLA by trtexec, and count what its log and its inspector call the layers."""
     models = sorted(board.work.glob("models/*.onnx"))
     if not models:
@@ -458,13 +458,13 @@ def _trtexec(board: Board, seconds: float) -> Evidence:
 _UNIT = "tegrascope.service"
 
 
-def restore(board: Board) -> list[str]:
+def restore(board: BoardAccess) -> list[str]:
     """Return the command for root that brings the unit back into its present state."""
     state = board.machine.run(["systemctl", "is-active", _UNIT]).out.strip()
     return ["systemctl", "start" if state == "active" else "stop", _UNIT]
 
 
-def _unit(board: Board, seconds: float) -> Evidence:
+def _unit(board: BoardAccess, seconds: float) -> Evidence:
     """Start and stop the unit, with the time of each."""
     if board.machine.run(["systemctl", "cat", _UNIT]).status != 0:
         raise Absent("the unit is not installed", "sudo tegrascope service install")
@@ -475,7 +475,7 @@ def _unit(board: Board, seconds: float) -> Evidence:
     return Evidence(lines=tuple(lines))
 
 
-def _venv(board: Board, seconds: float) -> Evidence:
+def _venv(board: BoardAccess, seconds: float) -> Evidence:
     """Import the libraries in the Python of the package, but for the current directory."""
     python = "/usr/lib/tegrascope/venv/bin/python"
     if board.machine.there(python) != "there":
@@ -484,7 +484,7 @@ def _venv(board: Board, seconds: float) -> Evidence:
     return board.run([str(board.machine.at(python)), "-I", "-c", program], seconds)
 
 
-_FUNCTIONS: dict[str, Callable[[Board, float], Evidence]] = {
+_FUNCTIONS: dict[str, Callable[[BoardAccess, float], Evidence]] = {
     "board": _board,
     "rail_times": _rail_times,
     "files_time": _files_time,

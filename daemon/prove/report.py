@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from ... import __version__
 from ...parsers.errors import UserError
 from ...parsers.records import Record
-from .belief import STATES, Belief, Evidence, State, Verdict, beliefs
+from .belief import STATES, Belief, Decision, Evidence, State, beliefs
 from .runner import verdicts
 from .scrub import clean, leaks
 
@@ -95,7 +95,7 @@ def as_lines(document: Document) -> list[str]:
     return lines
 
 
-def verdict_line(belief: Belief, verdict: Verdict) -> str:
+def verdict_line(belief: Belief, verdict: Decision) -> str:
     """Return a verdict for people, with what is wrong in the product, or what would decide it."""
     line = f"{verdict.state:<9}  {belief.belief}: {verdict.because}"
     if verdict.state == "refuted" and belief.wrong:
@@ -105,7 +105,7 @@ def verdict_line(belief: Belief, verdict: Verdict) -> str:
     return line
 
 
-def counts(found: Iterable[Verdict]) -> dict[State, int]:
+def counts(found: Iterable[Decision]) -> dict[State, int]:
     """Return how many verdicts there are of each state."""
     states = [verdict.state for verdict in found]
     return {state: states.count(state) for state in STATES}

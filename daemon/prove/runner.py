@@ -15,10 +15,10 @@ from ... import __version__
 from ...parsers.errors import UserError
 from . import dla, inference, service, telemetry
 from . import probes as steps
-from .belief import DLA_REMEDY, Check, Evidence, Verdict, beliefs, verdict_of
-from .probes import ROOT_REMEDY, Absent, Board, Probe
+from .belief import DLA_REMEDY, BeliefCheck, Decision, Evidence, beliefs, verdict_of
+from .probes import ROOT_REMEDY, Absent, BoardAccess, Probe
 
-CHECKS: Mapping[str, Check] = {
+CHECKS: Mapping[str, BeliefCheck] = {
     **telemetry.CHECKS,
     **dla.CHECKS,
     **inference.CHECKS,
@@ -29,12 +29,12 @@ FULL_SECONDS, QUICK_SECONDS = 1200.0, 180.0
 _SHORTEST_SECONDS = 5.0
 
 
-def verdicts(found: Mapping[str, Evidence]) -> dict[str, Verdict]:
+def verdicts(found: Mapping[str, Evidence]) -> dict[str, Decision]:
     """Return the verdict of each belief, in the order of the page."""
     return {name: verdict_of(name, CHECKS, found) for name in beliefs()}
 
 
-class Memory:
+class SavedEvidence:
     """The evidence so far in a file, and the change of the board that is to be undone."""
 
     def __init__(self, directory: Path, board: str) -> None:
@@ -76,7 +76,7 @@ def root_list(quick: bool) -> list[str]:
     ]
 
 
-def ask_sudo(board: Board) -> tuple[str, ...] | None:
+def ask_sudo(board: BoardAccess) -> tuple[str, ...] | None:
     """Return what begins a command of root; a terminal is asked for the password once."""
     if board.machine.uid == 0:
         return ()
@@ -89,8 +89,8 @@ def ask_sudo(board: Board) -> tuple[str, ...] | None:
 
 
 def gather(
-    board: Board,
-    memory: Memory,
+    board: BoardAccess,
+    memory: SavedEvidence,
     *,
     quick: bool = False,
     changes: bool = False,
@@ -121,7 +121,9 @@ def gather(
         memory.save()
 
 
-def _missing(board: Board, probe: Probe, quick: bool, changes: bool, left: float) -> Absent | None:
+def _missing(
+    board: BoardAccess, probe: Probe, quick: bool, changes: bool, left: float
+) -> Absent | None:
     known = board.found.get("board", Evidence())
     if quick and not probe.quick:
         return Absent("it takes minutes", "tegrascope prove, without --quick")
@@ -140,11 +142,13 @@ def _missing(board: Board, probe: Probe, quick: bool, changes: bool, left: float
     return None
 
 
-def _has_dla(board: Board) -> bool:
+def _has_dla(board: BoardAccess) -> bool:
     return bool(board.machine.find("/sys/bus/platform/devices/*.nvdla*", "/dev/nvhost-ctrl-nvdla*"))
 
 
-def _run(board: Board, memory: Memory, name: str, probe: Probe, seconds: float) -> Evidence:
+def _run(
+    board: BoardAccess, memory: SavedEvidence, name: str, probe: Probe, seconds: float
+) -> Evidence:
     board.work.mkdir(parents=True, exist_ok=True)
     if probe.changes:
         memory.restore = steps.restore(board)
@@ -161,7 +165,7 @@ def _run(board: Board, memory: Memory, name: str, probe: Probe, seconds: float) 
         undo(board, memory)
 
 
-def undo(board: Board, memory: Memory) -> None:
+def undo(board: BoardAccess, memory: SavedEvidence) -> None:
     """Undo a change that is noted, also that of a run that was killed; it stays noted if it fails.
 
     Raises:

@@ -1,7 +1,7 @@
-"""What is believed about the daemon, its units and its package on a board."""
+"""Checks of beliefs about the daemon, its units and its package on a board."""
 
 from ...parsers.records import Sample
-from .belief import Checks, Evidence, Verdict, decide, refuted, undecided
+from .belief import Checks, Decision, Evidence, decide, refuted, undecided
 from .telemetry import samples
 
 CHECKS = Checks()
@@ -11,7 +11,7 @@ _STOPPED_SECONDS = 3.0
 
 
 @CHECKS.needs("daemon")
-def parent_small(daemon: Evidence) -> Verdict:
+def parent_small(daemon: Evidence) -> Decision:
     """Memory, and processor time after the start; a minute proves no more."""
     size = daemon.need("^rss bytes$", "the daemon did not run")
     ratio = daemon.need("^cpu ratio$", "the daemon did not run")
@@ -22,7 +22,7 @@ def parent_small(daemon: Evidence) -> Verdict:
 
 
 @CHECKS.needs("daemon")
-def page_memory(daemon: Evidence) -> Verdict:
+def page_memory(daemon: Evidence) -> Decision:
     """The most memory while its page was asked for each second; a minute proves no more."""
     size = daemon.need("^hwm bytes$", "the daemon did not run")
     because = f"at most {size / (1 << 20):.0f} MiB in {daemon.seconds:.0f} s"
@@ -32,7 +32,7 @@ def page_memory(daemon: Evidence) -> Verdict:
 
 
 @CHECKS.needs("unit")
-def unit_starts(unit: Evidence) -> Verdict:
+def unit_starts(unit: Evidence) -> Decision:
     """It starts, so it is ready (Type=notify), and stops in time."""
     states = [text for _, text in unit.items("status$")]
     seconds = unit.number("^stop seconds$")
@@ -43,7 +43,7 @@ def unit_starts(unit: Evidence) -> Verdict:
 
 
 @CHECKS.needs("root_tegrastats", "socket")
-def root_tegrastats_in_sandbox(rootly: Evidence, served: Evidence) -> Verdict:
+def root_tegrastats_in_sandbox(rootly: Evidence, served: Evidence) -> Decision:
     """The lines of the unit have the names that root's lines have."""
 
     def names(last: Sample) -> set[str]:
@@ -57,7 +57,7 @@ def root_tegrastats_in_sandbox(rootly: Evidence, served: Evidence) -> Verdict:
 
 
 @CHECKS.needs("socket")
-def tegrastats_ends(served: Evidence) -> Verdict:
+def tegrastats_ends(served: Evidence) -> Decision:
     """No tegrastats is left after our connection was closed."""
     samples(served)
     before, after = (served.need(f"^{when}$", "nothing counted") for when in ("before", "after"))
@@ -65,7 +65,7 @@ def tegrastats_ends(served: Evidence) -> Verdict:
 
 
 @CHECKS.needs("venv")
-def package_installs(venv: Evidence) -> Verdict:
+def package_installs(venv: Evidence) -> Decision:
     """The package's Python imports numpy, TensorRT and the CUDA binding."""
     words = next((line for line in reversed(venv.lines) if line.strip()), "nothing")[:120]
     return decide(venv.status == 0 and venv.has("^ok"), f"it printed: {words}")

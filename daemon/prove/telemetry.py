@@ -1,4 +1,4 @@
-"""What is believed about tegrastats and the files of the kernel, apart from those of the DLA."""
+"""Checks of beliefs about tegrastats and the files of the kernel, without those of the DLA."""
 
 import re
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
 from .belief import (
     Checks,
+    Decision,
     Evidence,
     Unseen,
-    Verdict,
     decide,
     listed,
     not_here,
@@ -45,7 +45,7 @@ def samples(lines: Evidence) -> list[Sample]:
 
 
 @CHECKS.needs("tegrastats")
-def lines_complete(lines: Evidence) -> Verdict:
+def lines_complete(lines: Evidence) -> Decision:
     """Every line is read, and no token of it is left over."""
     read = samples(lines)
     other = sum(not line.startswith("stderr: ") for line in lines.lines) - len(read)
@@ -55,7 +55,7 @@ def lines_complete(lines: Evidence) -> Verdict:
 
 
 @CHECKS.needs("tegrastats")
-def lines_at_once(lines: Evidence) -> Verdict:
+def lines_at_once(lines: Evidence) -> Decision:
     """The middle half of the distances is near the usual one: lines do not come in bundles."""
     steps = [late - early for early, late in pairwise(lines.at_seconds)]
     if len(steps) < _FEWEST:
@@ -67,7 +67,7 @@ def lines_at_once(lines: Evidence) -> Verdict:
 
 
 @CHECKS.needs("tegrastats")
-def rail_steps(lines: Evidence) -> Verdict:
+def rail_steps(lines: Evidence) -> Decision:
     """Readings of a rail are equal but for the voltage, or a step apart.
 
     Current comes in steps and the voltage moves by a percent, so only readings of a few steps tell.
@@ -90,7 +90,7 @@ def rail_steps(lines: Evidence) -> Verdict:
 
 
 @CHECKS.needs("hwmon", "tegrastats")
-def rail_labels(hwmon: Evidence, lines: Evidence) -> Verdict:
+def rail_labels(hwmon: Evidence, lines: Evidence) -> Decision:
     """Each label of a sensor is a rail of tegrastats."""
     labels = [text for _, text in hwmon.items(r"/in[1-3]_label$") if text not in ("NC", "")]
     if not labels:
@@ -100,7 +100,7 @@ def rail_labels(hwmon: Evidence, lines: Evidence) -> Verdict:
 
 
 @CHECKS.needs("hwmon", "tegrastats")
-def ina238_vin(hwmon: Evidence, lines: Evidence) -> Verdict:
+def ina238_vin(hwmon: Evidence, lines: Evidence) -> Decision:
     """Voltage times current of the sensor are about the watts that tegrastats prints."""
     chip = next((path for path, text in hwmon.items("/name$") if text == "ina238"), None)
     printed = [s.rails["VIN"].instant_watts for s in samples(lines) if "VIN" in s.rails]
@@ -114,7 +114,7 @@ def ina238_vin(hwmon: Evidence, lines: Evidence) -> Verdict:
 
 
 @CHECKS.needs("board", "hwmon")
-def over_current_readable(board: Evidence, hwmon: Evidence) -> Verdict:
+def over_current_readable(board: Evidence, hwmon: Evidence) -> Decision:
     """Each user reads the counters of ``soctherm_oc``; Xavier has none."""
     if not _is_orin(board):
         return not_here("the counters are believed of Orin only", "use a board with Orin")
@@ -132,7 +132,7 @@ def _is_orin(board: Evidence) -> bool:
 
 
 @CHECKS.needs("rail_times")
-def rail_reading_time(times: Evidence) -> Verdict:
+def rail_reading_time(times: Evidence) -> Decision:
     """A reading is not longer than all samples of all channels; the distance of lines is not seen.
 
     The driver's interval is that of a whole cycle of its channels.
@@ -150,7 +150,7 @@ def rail_reading_time(times: Evidence) -> Verdict:
 
 
 @CHECKS.needs("board", "files_time")
-def files_fast(board: Evidence, times: Evidence) -> Verdict:
+def files_fast(board: Evidence, times: Evidence) -> Decision:
     """One reading of all files is short."""
     count, seconds = times.number("^files$"), times.number("^seconds$")
     if board.value("^module$") == "None" or not count or seconds is None:
@@ -159,7 +159,7 @@ def files_fast(board: Evidence, times: Evidence) -> Verdict:
 
 
 @CHECKS.needs("devfreq")
-def gpu_clock(devices: Evidence) -> Verdict:
+def gpu_clock(devices: Evidence) -> Decision:
     """A device with a clock is known as the GPU."""
     names = [text for _, text in devices.items()]
     if not names:
@@ -169,7 +169,7 @@ def gpu_clock(devices: Evidence) -> Verdict:
 
 
 @CHECKS.needs("nvpmodel")
-def power_mode_status(asked: Evidence) -> Verdict:
+def power_mode_status(asked: Evidence) -> Decision:
     """The status file has the number that ``nvpmodel -q`` prints."""
     noted = nvpmodel.mode_of(asked.value("/status$"))
     answers = [text for _, text in asked.items("^asked$") if not text.startswith("stderr")]
@@ -181,7 +181,7 @@ def power_mode_status(asked: Evidence) -> Verdict:
 
 
 @CHECKS.needs("nvpmodel")
-def largest_mode(asked: Evidence) -> Verdict:
+def largest_mode(asked: Evidence) -> Decision:
     """The mode with the highest caps is a MAXN, and MAXN_SUPER where there is one."""
     modes = nvpmodel.parse_modes("\n".join(text for _, text in asked.items("nvpmodel.conf$")))
     names = [mode.name for mode in modes]
@@ -197,7 +197,7 @@ def largest_mode(asked: Evidence) -> Verdict:
 
 
 @CHECKS.needs("hwmon")
-def sensor_defaults(hwmon: Evidence) -> Verdict:
+def sensor_defaults(hwmon: Evidence) -> Decision:
     """Each sensor averages as the driver does by default: one sample."""
     counts = [text for _, text in hwmon.items("/samples$")]
     if not counts:
@@ -206,7 +206,7 @@ def sensor_defaults(hwmon: Evidence) -> Verdict:
 
 
 @CHECKS.needs("hwmon")
-def fan_name(hwmon: Evidence) -> Verdict:
+def fan_name(hwmon: Evidence) -> Decision:
     """A chip with a duty is called ``pwmfan``."""
     folders = {path.rpartition("/")[0] for path, _ in hwmon.items("/pwm1$")}
     if not folders:
@@ -216,7 +216,7 @@ def fan_name(hwmon: Evidence) -> Verdict:
 
 
 @CHECKS.needs("board")
-def jetpack_known(board: Evidence) -> Verdict:
+def jetpack_known(board: Evidence) -> Decision:
     """The table of releases has this one."""
     l4t, jetpack = board.value("^l4t$"), board.value("^jetpack$")
     if l4t in (None, "None"):
@@ -225,7 +225,7 @@ def jetpack_known(board: Evidence) -> Verdict:
 
 
 @CHECKS.needs("thermal", "tegrastats")
-def critical_trips(thermal: Evidence, lines: Evidence) -> Verdict:
+def critical_trips(thermal: Evidence, lines: Evidence) -> Decision:
     """Each zone that tegrastats prints with a temperature has a critical trip above zero."""
     names = {path.rpartition("/")[0]: _zone(text) for path, text in thermal.items("/type$")}
     critical = {
@@ -255,7 +255,7 @@ def _zone(name: str) -> str:
 
 
 @CHECKS.needs("board", "doctor", "nvpmodel")
-def doctor_names(board: Evidence, doctor: Evidence, asked: Evidence) -> Verdict:
+def doctor_names(board: Evidence, doctor: Evidence, asked: Evidence) -> Decision:
     """``doctor`` has module, release and the mode that nvpmodel prints."""
     facts = {name: doctor.value(rf"facts\.{name}$") for name in ("module", "l4t", "id")}
     answers = [text for _, text in asked.items("^asked$")]
@@ -272,8 +272,8 @@ def doctor_names(board: Evidence, doctor: Evidence, asked: Evidence) -> Verdict:
 @CHECKS.needs("board", "tegrastats", "root_tegrastats", "doctor", "root_doctor")
 def doctor_root(
     board: Evidence, own: Evidence, rootly: Evidence, doctor: Evidence, roots: Evidence
-) -> Verdict:
-    """What ``doctor`` misses is what root's lines have more; as root it finds the DLA."""
+) -> Decision:
+    """``doctor`` misses all that only root's lines have; as root it finds the DLA."""
     if board.value("^root$") == "True":
         return not_here("root runs this", "run tegrascope prove as another user")
     mine, others = samples(own), samples(rootly)

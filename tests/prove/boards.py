@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tegrascope.collectors.board.machine import Machine
 from tegrascope.daemon.doctor.software import TEGRASTATS
-from tegrascope.daemon.prove.probes import Board
+from tegrascope.daemon.prove.probes import BoardAccess
 from tests.fakes.board_tree import AGX_ORIN, DLAS, HOST1X, SENSORS, write_board
 
 CAPTURES = Path(__file__).parents[1] / "captures"
@@ -263,7 +263,9 @@ SCRIPTS = {
 }
 
 
-def play(root: Path, name: str = "agx-orin", *, files: Mapping[str, str] | None = None) -> Board:
+def play(
+    root: Path, name: str = "agx-orin", *, files: Mapping[str, str] | None = None
+) -> BoardAccess:
     """Write a board under a directory, and return it."""
     kind = kinds()[name]
     tree = tree_of(kind) if files is None else files
@@ -323,7 +325,7 @@ def play(root: Path, name: str = "agx-orin", *, files: Mapping[str, str] | None 
     return board_at(root, name)
 
 
-def board_at(root: Path, name: str = "agx-orin") -> Board:
+def board_at(root: Path, name: str = "agx-orin") -> BoardAccess:
     """Return a board that was written there."""
     base = root / "board"
     programs = base / "usr/bin"
@@ -334,7 +336,7 @@ def board_at(root: Path, name: str = "agx-orin") -> Board:
         tensorrt=kinds()[name].tensorrt,
         cuda="12.6.0" if name == "xavier" else "12.2.0",
     )
-    return Board(
+    return BoardAccess(
         machine,
         root / "state/prove/work",
         tool=(str(programs / "tool"),),
@@ -348,7 +350,7 @@ def _stepped(line: str, at: int) -> str:
     return re.sub(r"VDD_CPU_CV \d+mW", f"VDD_CPU_CV {397 * (1 + at % 5)}mW", line)
 
 
-def serve(board: Board, lines: Sequence[str]) -> socket.socket:
+def serve(board: BoardAccess, lines: Sequence[str]) -> socket.socket:
     """Serve lines at the socket of the service, for one client, until it is closed."""
     path = board.machine.at(TEGRASTATS.path)
     path.parent.mkdir(parents=True)

@@ -11,7 +11,7 @@ import yaml
 
 from tegrascope.daemon.prove.belief import Evidence, beliefs
 from tegrascope.daemon.prove.report import beliefs_page, boards_page, verdict_line
-from tegrascope.daemon.prove.runner import CHECKS, Memory, gather, verdicts
+from tegrascope.daemon.prove.runner import CHECKS, SavedEvidence, gather, verdicts
 from tegrascope.daemon.prove.scrub import clean, leaks
 from tegrascope.daemon.results.records import BenchFlag
 from tools.board_page import PAGE, stanzas
@@ -62,7 +62,7 @@ def proven() -> Iterator[dict[str, dict[str, Evidence]]]:
     with TemporaryDirectory(prefix="prove") as folder:
         for name in PLAYED:
             board = play(Path(folder) / name, name)
-            memory = Memory(board.work.parent, name)
+            memory = SavedEvidence(board.work.parent, name)
             lines = kinds()[name].say()[:3]
             server = serve(board, [line.replace("NVDLA0 off", "NVDLA0 45%@1600") for line in lines])
             with server:

@@ -15,9 +15,9 @@ import pytest
 
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.prove.belief import Evidence, verdict_of
-from tegrascope.daemon.prove.probes import Board, Probe, probes
+from tegrascope.daemon.prove.probes import BoardAccess, Probe, probes
 from tegrascope.daemon.prove.report import as_lines, boards_page, captures, counts, read, write
-from tegrascope.daemon.prove.runner import CHECKS, Memory, gather, verdicts
+from tegrascope.daemon.prove.runner import CHECKS, SavedEvidence, gather, verdicts
 from tegrascope.daemon.prove.scrub import leaks, private_words
 from tegrascope.parsers.errors import UserError
 from tests.golden import record_of
@@ -70,7 +70,7 @@ def secrets(count: int, seed: int = 7) -> list[str]:
 
 
 def run_all(board, name: str = "agx-orin") -> dict[str, Evidence]:
-    memory = Memory(board.work.parent, name)
+    memory = SavedEvidence(board.work.parent, name)
     for _ in gather(board, memory, changes=True):
         pass
     return memory.found
@@ -232,29 +232,29 @@ def _processes(place: str) -> list[str]:
 def test_change_of_a_killed_run_is_undone_first(place):
     board = play(place)
     (place / "data/unit").write_text("active\n", encoding="utf-8")
-    memory = Memory(board.work.parent, "x")
+    memory = SavedEvidence(board.work.parent, "x")
     memory.restore = ["systemctl", "stop", "tegrascope.service"]
     memory.save()
-    again = Memory(board.work.parent, "x")
+    again = SavedEvidence(board.work.parent, "x")
     next(gather(board, again))
     assert (place / "data/unit").read_text(encoding="utf-8") == "inactive\n"
-    assert Memory(board.work.parent, "x").restore == []
+    assert SavedEvidence(board.work.parent, "x").restore == []
 
 
 def test_change_that_cannot_be_undone_is_named_and_kept(place):
     board = play(place)
     board.sudo = None
-    memory = Memory(board.work.parent, "x")
+    memory = SavedEvidence(board.work.parent, "x")
     memory.restore = ["systemctl", "stop", "tegrascope.service"]
     memory.save()
     with pytest.raises(UserError, match=r"sudo systemctl stop tegrascope\.service"):
         next(gather(board, memory))
-    assert Memory(board.work.parent, "x").restore
+    assert SavedEvidence(board.work.parent, "x").restore
 
 
 def test_nothing_is_changed_without_leave(place):
     board = play(place)
-    memory = Memory(board.work.parent, "x")
+    memory = SavedEvidence(board.work.parent, "x")
     changing = {name: probe for name, probe in probes().items() if probe.changes}
     assert changing
     assert list(gather(board, memory, probes=changing)) == []
@@ -266,14 +266,14 @@ def test_time_is_shared_by_all_probes(place):
     """A probe gets what is left, and none starts when the time is over."""
     times, given = iter(range(0, 10_000, 100)), []
 
-    class Timed(Board):
+    class Timed(BoardAccess):
         def run(self, _argv, seconds, **_):
             given.append(seconds)
             return Evidence()
 
     board = Timed(play(place).machine, place / "state/prove/work")
     known = {str(at): Probe(about="x", seconds=150.0, command="run") for at in range(5)}
-    memory = Memory(board.work.parent, "x")
+    memory = SavedEvidence(board.work.parent, "x")
     names = list(
         gather(board, memory, seconds=320.0, probes=known, clock=lambda: float(next(times)))
     )
@@ -283,17 +283,17 @@ def test_time_is_shared_by_all_probes(place):
 
 def test_quick_run_leaves_out_what_takes_minutes(place):
     board = play(place)
-    memory = Memory(board.work.parent, "x")
+    memory = SavedEvidence(board.work.parent, "x")
     names = list(gather(board, memory, quick=True))
     assert set(names) < {name for name, probe in probes().items() if probe.quick}
-    again = Memory(board.work.parent, "x")
+    again = SavedEvidence(board.work.parent, "x")
     assert "bench" not in again.found
 
 
 def test_evidence_of_another_board_is_not_taken(place):
     board = board_at(place)
-    memory = Memory(board.work.parent, "x")
+    memory = SavedEvidence(board.work.parent, "x")
     memory.found["board"] = Evidence(lines=FACTS)
     memory.save()
-    assert Memory(board.work.parent, "x").found
-    assert Memory(board.work.parent, "y").found == {}
+    assert SavedEvidence(board.work.parent, "x").found
+    assert SavedEvidence(board.work.parent, "y").found == {}
