@@ -240,7 +240,7 @@ bench*cudla*) cat {data}/cudla.json;;
 bench*"--on dla0 --rounds 1"*)
   for core in {powered}; do echo $(($(cat "$core") + 7800)) >"$core"; done
   for rate in {rates}; do echo 93.1234 >"$rate"; done
-  sleep 1.5; cat {data}/load.json
+  sleep 2.5; cat {data}/load.json
   for rate in {rates}; do echo 0 >"$rate"; done;;
 bench*) cat {data}/bench.json;;
 *--again*) echo "gpu: waits for process 4711, which builds an engine" >&2; echo "gpu: built";;

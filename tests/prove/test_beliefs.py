@@ -63,11 +63,16 @@ def proven() -> Iterator[dict[str, dict[str, Evidence]]]:
         for name in PLAYED:
             board = play(Path(folder) / name, name)
             memory = SavedEvidence(board.work.parent, name)
-            lines = kinds()[name].say()[:3]
-            server = serve(board, [line.replace("NVDLA0 off", "NVDLA0 45%@1600") for line in lines])
+            said = kinds()[name].say()[:3]
+            server = serve(board, [line.replace("NVDLA0 off", "NVDLA0 45%@1600") for line in said])
             with server:
                 for _ in gather(board, memory, changes=True):
                     pass
+            # Distances of played lines are those of this machine, which may be busy.
+            lines = memory.found["tegrastats"]
+            assert lines.at_seconds == tuple(sorted(lines.at_seconds))
+            even = tuple(0.02 * at for at in range(len(lines.at_seconds)))
+            memory.found["tegrastats"] = lines.model_copy(update={"at_seconds": even})
             found[name] = memory.found
     yield found
 

@@ -16,7 +16,7 @@ import pytest
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.prove.belief import Evidence, verdict_of
 from tegrascope.daemon.prove.probes import BoardAccess, Probe, probes
-from tegrascope.daemon.prove.report import as_lines, boards_page, captures, counts, read, write
+from tegrascope.daemon.prove.report import as_lines, boards_page, captures, read, write
 from tegrascope.daemon.prove.runner import CHECKS, SavedEvidence, gather, verdicts
 from tegrascope.daemon.prove.scrub import leaks, private_words
 from tegrascope.parsers.errors import UserError
@@ -200,7 +200,11 @@ def test_killed_runs_lose_and_leave_nothing(place):
     assert found.keys() == probes().keys()
     with TemporaryDirectory(prefix="prove") as other:
         calm = run_all(play(Path(other)))
-    assert counts(verdicts(found).values()) == counts(verdicts(calm).values()), done.stdout
+    left, right = (
+        {name: one.state for name, one in verdicts(each).items()} for each in (found, calm)
+    )
+    # Arrivals are those of a machine that may be busy.
+    assert left | {"lines_at_once": None} == right | {"lines_at_once": None}, done.stdout
     assert (place / "data/unit").read_text(encoding="utf-8") == "inactive\n"
     assert not (place / "state/prove").exists()
     assert _tree(board.machine.root) == before
