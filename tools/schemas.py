@@ -15,6 +15,7 @@ from tegrascope.daemon.commands.top import Screen
 from tegrascope.daemon.compare.report import Comparison
 from tegrascope.daemon.inspect.rules import Inspection
 from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.prove.report import Proof
 from tegrascope.daemon.results.records import BenchResult
 from tegrascope.parsers.records import Sample
 
@@ -66,6 +67,7 @@ OUTPUTS = {
     "engines-show": Output("engines show --json", "one object", CachedEngine.model_json_schema),
     "inspect": Output("inspect --json", "one object", Inspection.model_json_schema),
     "parse": Output("parse -f jsonl", "one object per line", Sample.model_json_schema),
+    "prove": Output("prove --json", "one object", Proof.model_json_schema),
     "run": Output(
         "runs show --json", "one object, as `exec --json FILE` writes", RunReport.model_json_schema
     ),

@@ -149,6 +149,20 @@ def test_show_prints_all_that_is_in_the_file(place, capsys):
     assert shown.rstrip("\n") == "\n".join(as_lines(read(place / "p.zip"))).rstrip("\n")
 
 
+def test_json_has_each_verdict_and_all_evidence(place, capsys):
+    found = run_all(play(place))
+    write(place / "p.zip", found, [])
+    assert main(["prove", "--show", str(place / "p.zip"), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["schema_version"] == 1
+    assert printed["found"].keys() == found.keys()
+    assert {name: one["state"] for name, one in printed["verdicts"].items()} == {
+        name: one.state for name, one in verdicts(found).items()
+    }
+    schema = json.loads((ROOT / "docs/schemas/prove.json").read_text())
+    pytest.importorskip("jsonschema").validate(printed, schema)
+
+
 def test_reports_merge_by_board_and_release(tmp_path):
     known = {"board": Evidence(lines=FACTS), "tegrastats": Evidence(lines=(LINE,))}
     other = {"board": Evidence(lines=FACTS), "tegrastats": Evidence(lines=(f"{LINE} XX 1",))}
