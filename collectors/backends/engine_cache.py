@@ -214,7 +214,7 @@ class EngineCache:
     ) -> Outputs:
         """Compare outputs with the first ones of an engine, which are kept beside it.
 
-        Of a large output a share of the values is kept, evenly spread.
+        A large output keeps a share of its values, evenly spread.
 
         Args:
             point: The shapes of the inputs; each point has first outputs of its own.

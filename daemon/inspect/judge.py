@@ -408,7 +408,7 @@ def _compare(
     )
 
 
-class Evidence(NamedTuple):
+class BuiltPlacement(NamedTuple):
     """The placement of an engine, the engine in words, and its model's digest if known."""
 
     placement: Placement
@@ -416,7 +416,7 @@ class Evidence(NamedTuple):
     model_sha256: str | None = None
 
 
-def find_evidence(name: str, state_dir: Path) -> Evidence:
+def find_evidence(name: str, state_dir: Path) -> BuiltPlacement:
     """Find a placement by a file, the beginning of an engine's key, or a part of a run's id.
 
     Raises:
@@ -430,7 +430,7 @@ def find_evidence(name: str, state_dir: Path) -> Evidence:
     return found
 
 
-def _in_file(path: Path) -> Evidence:
+def _in_file(path: Path) -> BuiltPlacement:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -442,15 +442,15 @@ def _in_file(path: Path) -> Evidence:
     else:
         built = next(_built_in(document), None)
         if built is not None:
-            return Evidence(built, str(path), _digest(document))
+            return BuiltPlacement(built, str(path), _digest(document))
         is_engine = isinstance(document, dict) and "Layers" in document
         placement = placement_of((), text, "dla0") if is_engine else Placement()
     if placement.verdict == "unknown" and not placement.dla_layers and not placement.gpu_layers:
         raise UserError(f"{path} contains no placement of layers on a DLA", _FORMS)
-    return Evidence(placement, str(path))
+    return BuiltPlacement(placement, str(path))
 
 
-def _in_cache(name: str, directory: Path) -> Evidence | None:
+def _in_cache(name: str, directory: Path) -> BuiltPlacement | None:
     if len(name) < _SHORTEST_KEY or not directory.is_dir():
         return None
     from ...collectors.backends.engine_cache import EngineCache
@@ -459,10 +459,10 @@ def _in_cache(name: str, directory: Path) -> Evidence | None:
     found = next((one for one in sidecars if one.key.startswith(name)), None)
     if found is None:
         return None
-    return Evidence(found.built.placement, f"engine {found.key[:12]} of {found.model}")
+    return BuiltPlacement(found.built.placement, f"engine {found.key[:12]} of {found.model}")
 
 
-def _in_store(name: str, path: Path) -> Evidence | None:
+def _in_store(name: str, path: Path) -> BuiltPlacement | None:
     from ..store.history import History
 
     document = History(path).run(name) if path.is_file() else None
@@ -472,7 +472,7 @@ def _in_store(name: str, path: Path) -> Evidence | None:
     if placement is None:
         raise UserError(f"run {name} was not on a DLA, or has no record of its layers", _FORMS)
     source = f"run {document.get('run_id', name)} on {document.get('device')}"
-    return Evidence(placement, source, _digest(document))
+    return BuiltPlacement(placement, source, _digest(document))
 
 
 def _built_in(document: object) -> Iterator[Placement]:

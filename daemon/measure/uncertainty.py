@@ -129,8 +129,8 @@ def beat_watts(curve: Curve, hertz: float) -> float:
     """Return the most by which a rhythm of a known frequency moves the mean of readings.
 
     A wave of that frequency is fitted to the readings. Its share in their mean is an error, which
-    is 0 where they met all moments of the rhythm alike. What the other readings scatter by makes
-    the fit unsure, and the more so, the less the readings tell the wave from a constant.
+    is 0 where they met all moments of the rhythm alike. Scatter of the readings about the
+    wave makes the fit unsure, and the more so, the less they tell the wave from a constant.
     """
     waves, mean = waves_apart(curve.times_ns, hertz / 1e9)
     factors = fitted(waves, mean)

@@ -82,10 +82,10 @@ class Evidence(Record):
     A line of a file is ``path: text``, and one of a JSON document ``path.of.keys: value``.
 
     Attributes:
-        at_seconds: When each line arrived, since the start; empty if that was not noted.
+        at_seconds: Arrival of each line, since the start; empty if that was not noted.
         seconds: How long it took.
         missing: Why there is no evidence, or ``None``.
-        remedy: What would make it possible.
+        remedy: Step that would make it possible.
     """
 
     lines: tuple[str, ...] = ()

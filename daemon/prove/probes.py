@@ -55,7 +55,7 @@ class BoardAccess:
     Attributes:
         work: Directory of our own programs; it is removed at the end.
         tool: The command ``tegrascope``.
-        sudo: What begins a command for root; ``None`` if that is not possible.
+        sudo: First words of a command for root; ``None`` if that is not possible.
         line_seconds: Interval of tegrastats.
         found: The evidence so far.
     """

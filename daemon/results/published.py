@@ -54,9 +54,9 @@ class PublishedResult(Conditions):
 
     Attributes:
         model: As the source prints it; ``family`` is the name by which files are matched.
-        statistic: Of the latency; ``None`` if the source does not say.
+        statistic: Statistic of the latency; ``None`` if the source does not say.
         printed: The numbers as they stand in ``quote``, by unit.
-        address: Of the text that was read.
+        address: Address of the text that was read.
     """
 
     title: str
@@ -232,7 +232,7 @@ def nearest(model: str, device: str, own: Conditions) -> PublishedResult | None:
     """Return the published result of the same family and kind of device that is most alike.
 
     Precision counts most, then batch, board and power mode. A condition that a source does not
-    state counts as different. Of equal rows the first in the file is returned.
+    state counts as different. The first of equal rows is returned.
     """
     family, kind = family_of(model), device.rstrip("01")
 
