@@ -86,6 +86,8 @@ _FEWEST_SECONDS, _FEWEST_SAMPLES = 10.0, 100
 # tegrastats takes longer than its interval, so somewhat more is advised.
 _MARGIN = 1.1
 _SHORT_INTERVAL_SECONDS = 0.103
+# Net energy takes six readings of each idle phase, of which the begin is left out.
+_IDLE_SAMPLES, _IDLE_SETTLING_SECONDS = 6.5, 0.55
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)
 
@@ -412,7 +414,7 @@ class Config(Section):
         return self
 
     def advice(self) -> list[str]:
-        """Return, for each workload whose energy per inference will be withheld, the remedy."""
+        """Return, for each workload whose gross or net energy will be withheld, the remedy."""
         settings = self.telemetry.settings
         if settings.is_recorded:
             return []
@@ -421,11 +423,23 @@ class Config(Section):
         enough = ceil(max(_FEWEST_SECONDS, _MARGIN * _FEWEST_SAMPLES * interval))
         is_short = interval <= _SHORT_INTERVAL_SECONDS
         shorter = "" if is_short else f"; or 15s, and {settings.interval_hint}"
-        return [
-            f"{workload.name}: {seconds:g} s at an interval of {interval:g} s are too few samples "
-            f"for the energy per inference: duration: {enough}s{shorter}"
-            for workload in self.workloads
-            if not workload.is_window
-            and (seconds := workload.steady_seconds) is not None
-            and seconds < needed
-        ]
+        idle = ceil(_MARGIN * _IDLE_SAMPLES * interval + _IDLE_SETTLING_SECONDS)
+        found = []
+        for workload in self.workloads:
+            if workload.is_window:
+                continue
+            name, seconds, baseline = workload.name, workload.steady_seconds, workload.baseline
+            at = f"at an interval of {interval:g} s"
+            if seconds is not None and seconds < needed:
+                found.append(
+                    f"{name}: {seconds:g} s {at} are too few samples for the energy per inference:"
+                    f" duration: {enough}s{shorter}"
+                )
+            elif (
+                0 < baseline - min(_IDLE_SETTLING_SECONDS, baseline / 4) < _IDLE_SAMPLES * interval
+            ):
+                found.append(
+                    f"{name}: idle phases of {baseline:g} s {at} are too short for net energy:"
+                    f" baseline: {idle}s"
+                )
+        return found

@@ -254,6 +254,20 @@ def test_short_runs_are_advised_against():
     assert parse_config(text % ("103ms", "15s"), Path("t.yaml")).advice() == []
 
 
+@pytest.mark.parametrize(
+    ("interval", "baseline", "advised"),
+    [("103ms", "1s", None), ("103ms", "0.8s", "baseline: 2s"), ("1009ms", "8s", None),
+     ("1009ms", "5s", "baseline: 8s"), ("1009ms", "0s", None)],
+)  # fmt: skip
+def test_idle_phases_too_short_for_net_energy_are_advised_against(interval, baseline, advised):
+    text = "telemetry: {interval: %s}\nworkloads: [{name: a, model: x, duration: 2m, baseline: %s}]"
+    found = parse_config(text % (interval, baseline), Path("t.yaml")).advice()
+    assert len(found) == (advised is not None)
+    if advised is not None:
+        assert "too short for net energy" in found[0]
+        assert found[0].endswith(advised)
+
+
 def test_advice_names_the_interval_of_the_service(monkeypatch):
     text = "telemetry: {interval: 103ms}\nworkloads: [{name: a, model: x, duration: 15s}]"
     config = parse_config(text, Path("t.yaml"))

@@ -40,7 +40,7 @@ telemetry:
    simulator: {board: agx-orin-64gb, seed: 1}}
 workloads:
 - &run {name: mobilenet-gpu, model: "builtin:mobilenet", backend: onnxruntime, device: gpu,
-   threads: 1, warm_up: 100ms, baseline: 300ms, duration: DURATIONms, deadline: 0.1ms}
+   threads: 1, warm_up: 100ms, baseline: 1s, duration: DURATIONms, deadline: 0.1ms}
 - {<<: *run, name: mobilenet-dla0, device: dla0}
 """.replace("DURATION", str(DURATION_MS))
 
