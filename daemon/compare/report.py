@@ -55,6 +55,7 @@ FIGURES = (
     _Kind("power", "module power", watts, watts),
     _Kind("gpu_load", "GPU load", percent, points),
 )
+_PERCENTILES = frozenset({"latency_p90", "latency_p99"})
 
 
 class Compared(Record):
@@ -176,7 +177,7 @@ def _least_worse(one: Compared) -> float:
 
 def _pair(a: Side, b: Side) -> Pair:
     kinds = [kind for kind in FIGURES if kind.name in a.figures and kind.name in b.figures]
-    if kinds[0].name.startswith("latency_p"):
+    if kinds and kinds[0].name in _PERCENTILES:
         # A published percentile stands for the median.
         kinds[0] = kinds[0]._replace(cost="inference")
     return Pair(
