@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from threading import Event
 
 from ...parsers.errors import UserError
-from ...parsers.inference.events import Counted, Inferences, Order, Phase, inferences_in
+from ...parsers.inference.events import Counted, Inferences, Order, Phase, Tally
 from ..base import Stamped
 from ..children.process import LineChild, Quiet
 from ..children.program import start_tied
@@ -35,20 +36,20 @@ class Command(SelfTimed):
         """Run the program until time or count are reached; a failed run is not part of it."""
         begin_ns = end_ns = time.monotonic_ns()
         yield Phase(run_id=order.run_id, phase="steady", edge="begin", at_ns=begin_ns)
-        total: int | None = None
+        tally = Tally(order.unit)
         is_enough = False
         problem: UserError | None = None
         while not (is_enough or stop.is_set()):
-            count, problem = self._run_once(order, stop)
+            before, so_far = tally.inferences, copy(tally)
+            problem = self._run_once(order, stop, so_far)
             if problem is not None:
                 break
-            end_ns = time.monotonic_ns()
-            total = total if count is None else (total or 0) + count
+            end_ns, tally = time.monotonic_ns(), so_far
             if order.count is None:
                 is_enough = end_ns - begin_ns >= (order.duration_seconds or 0.0) * 1e9
             else:
-                is_enough = (total or 0) >= order.count
-                if not count:
+                is_enough = (tally.inferences or 0) >= order.count
+                if tally.inferences == before:
                     problem = UserError(
                         "the program prints no inferences, so their count is never reached",
                         "let it print tegrascope: inferences=N, or give duration",
@@ -57,22 +58,23 @@ class Command(SelfTimed):
         if stop.is_set():
             return
         if end_ns > begin_ns:
-            yield Counted(run_id=order.run_id, inferences=total)
+            if tally.unknown is not None:
+                unit = "no unit" if order.unit is None else f"unit: {order.unit}"
+                self.progress(f"prints {tally.unknown}=N, which is not counted, as it has {unit}")
+            yield Counted(run_id=order.run_id, inferences=tally.inferences, units=tally.units)
             yield Phase(run_id=order.run_id, phase="steady", edge="end", at_ns=end_ns)
         if problem is not None:
             raise problem
 
-    def _run_once(self, order: Order, stop: Event) -> tuple[int | None, UserError | None]:
-        """Run the program to its end; return the inferences that it printed, and its failure."""
+    def _run_once(self, order: Order, stop: Event, tally: Tally) -> UserError | None:
+        """Run the program to its end, add what it counts, and return its failure."""
         argv = [str(self._program), *order.program[1:]]
         env = {"TEGRASCOPE_RUN_ID": order.run_id, "TEGRASCOPE_DEVICE": order.device}
-        total: int | None = None
         with start_tied(argv, env) as child:
             while (line := child.read(_POLL_SECONDS)) is not Quiet.END and not stop.is_set():
                 if isinstance(line, Stamped):
-                    count = inferences_in(line.value)
-                    total = total if count is None else (total or 0) + count
-        return total, None if child.returncode == 0 or stop.is_set() else _failure(child)
+                    tally.read(line.value)
+        return None if child.returncode == 0 or stop.is_set() else _failure(child)
 
 
 def _failure(child: LineChild) -> UserError:

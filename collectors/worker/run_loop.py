@@ -206,7 +206,7 @@ _PROFILED_INFERENCES = 50
 _OF_THE_RUN = {
     *("run_id", "warm_up_seconds", "baseline_seconds", "duration_seconds", "count"),
     *("inputs_file", "outputs_file", "profile_file", "steps_seconds", "stage", "repeats"),
-    *("deadline_seconds", "timeout_seconds"),
+    *("unit", "deadline_seconds", "timeout_seconds"),
 }
 
 

@@ -15,6 +15,7 @@ from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.children.program import CannotStartError, ProgramEnd, SignalRelay
 from ...collectors.simulator.physics import LANES
 from ...parsers.errors import UserError
+from ...parsers.inference.events import plural
 from ..measure.run_report import Outcome, RunReport, RunTrace
 from ..measure.timeline import Timeline
 from ..session.executor import Verdict
@@ -60,6 +61,7 @@ def _headline(report: RunReport) -> str:
         report.reason,
         None if steady is None else f"{steady.seconds:.3g} s",
         f"{report.inferences} inferences" if report.inferences else None,
+        None if report.units is None else f"{report.units:.12g} {plural(report.unit or '')}",
         None if rate is None else f"{rate:.4g} inputs/s",
     )
     return "tegrascope: " + " · ".join(filter(None, parts))
@@ -83,6 +85,11 @@ def _energy_rows(report: RunReport) -> Iterator[tuple[str, str]]:
     each += [] if net is None else [f"{net:.3g} J of them net"]
     if each:
         yield "each", " · ".join(each)
+    if energy.joules_per_unit is not None:
+        one, net = energy.joules_per_unit_interval, energy.net_joules_per_unit
+        limits = "" if one is None else f" ({one.low:.4g} to {one.high:.4g})"
+        of_them = "" if net is None else f", {net:.3g} J of them net"
+        yield "per unit", f"{energy.joules_per_unit:.4g} J per {report.unit}{limits}{of_them}"
 
 
 # Nothing of a window may be dropped before the program ends.

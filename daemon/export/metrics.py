@@ -86,6 +86,11 @@ def _runs(workload: WorkloadState) -> Mapping[str, Number]:
     return {"ok": 0, "failed": 0, "timeout": 0, **workload.runs}
 
 
+def _units(workload: WorkloadState) -> Mapping[str, Number]:
+    unit = workload.settings.get("unit")
+    return {} if unit is None else {unit: workload.units}
+
+
 def _causes(workload: WorkloadState) -> Mapping[str, Number]:
     if workload.deadline_seconds is None:
         return {}
@@ -101,6 +106,13 @@ def _energy(page: Scrape) -> Mapping[tuple[str, str, str], Number]:
         found[one.workload, one.device, "gross"] = gross
         found[one.workload, one.device, "net"] = one.net_joules
     return found
+
+
+def _energy_per_unit(run: RunReport) -> Mapping[tuple[str, str], Number]:
+    if run.energy is None or run.unit is None:
+        return {}
+    each = {"gross": run.energy.joules_per_unit, "net": run.energy.net_joules_per_unit}
+    return {(run.unit, kind): joules for kind, joules in each.items()}
 
 
 def _energy_per_inference(run: RunReport) -> Mapping[str, Number]:
@@ -160,6 +172,7 @@ _ROWS = (
     WorkloadRow("tegra_inference_consecutive_failures", "gauge", "Failed and timed-out runs since the last good one.", read=lambda workload: workload.failures),
     WorkloadRow("tegra_inference_consecutive_unsuccessful_runs", "gauge", "Failed, timed-out and skipped runs since the last good one, without those that the guard duty skipped.", read=lambda workload: workload.unsuccessful),
     WorkloadRow("tegra_inferences_total", "counter", "Inferences completed in steady phases.", read=lambda workload: workload.inferences),
+    WorkloadRow("tegra_inference_units_total", "counter", "Units of work of steady phases, in the unit that the workload names: token, frame, request.", labels=("unit",), read=_units),
     WorkloadRow("tegra_inference_latency_seconds", "histogram", "Latency of each inference of a steady phase, by the host clock.", read=lambda workload: workload.latency),
     WorkloadRow("tegra_inference_deadline_seconds", "gauge", "Longest latency that an inference may have, by configuration; absent without a deadline.", read=lambda workload: workload.deadline_seconds),
     WorkloadRow("tegra_inference_deadline_misses_total", "counter", "Inferences of steady phases with a latency beyond the deadline.", read=lambda workload: None if workload.deadline_seconds is None else workload.misses),
@@ -168,6 +181,7 @@ _ROWS = (
     WorkloadRow("tegra_inference_run_active", "gauge", "1 while a run is in flight.", read=lambda workload: workload.active_run is not None),
     LastRunRow("tegra_inference_last_run_throughput_per_second", "gauge", "Inputs per second of the last good run.", read=lambda run: run.throughput_per_second),
     LastRunRow("tegra_inference_last_run_energy_joules_per_inference", "gauge", "Module energy per inference in the last good run; absent if it was withheld.", labels=("kind",), read=_energy_per_inference),
+    LastRunRow("tegra_inference_last_run_energy_joules_per_unit", "gauge", "Module energy per unit of work in the last good run; absent if it was withheld.", labels=("unit", "kind"), read=_energy_per_unit),
     LastRunRow("tegra_inference_last_run_latency_seconds", "summary", "Latency quantiles of the last good run.", labels=("quantile",), read=_latency),
     LastRunRow("tegra_inference_last_run_deadline_worst_lateness_seconds", "gauge", "Longest latency of the last good run, less the deadline; 0 without a miss.", read=lambda run: run.deadline and run.deadline.worst_lateness_seconds),
     LastRunRow("tegra_inference_last_run_gpu_utilization_ratio", "gauge", "Mean GPU load over the last good run.", read=lambda run: _load(run, "gpu")),

@@ -107,7 +107,7 @@ class WorkloadState:
 
     Attributes:
         settings: Labels of its configuration, without unset ones.
-        inferences: Completed ones, also of runs that failed later.
+        inferences: Completed ones, also of runs that failed later; ``units`` likewise.
         deadline_seconds: Longest latency that an inference may have, by configuration.
         misses: Inferences with a longer one; ``causes`` are those of the last ones of each run.
         gross_joules: Sum of the runs with a module total; ``net_joules``: with a baseline.
@@ -124,6 +124,7 @@ class WorkloadState:
     settings: Mapping[str, str] = field(default_factory=dict)
     runs: Mapping[str, int] = field(default_factory=dict)
     inferences: int = 0
+    units: float = 0.0
     latency: Histogram = field(default_factory=lambda: Histogram.empty(LATENCY_BOUNDS_SECONDS))
     deadline_seconds: float | None = None
     misses: MissCount = MissCount()
@@ -242,8 +243,13 @@ class LiveState:
                 deadline = deadlines.get(name)
                 if state.deadline_seconds != deadline:
                     state = replace(state, misses=MissCount(), causes={})
+                given = settings.get(name, {})
+                same_unit = given.get("unit") == state.settings.get("unit")
                 kept[name] = replace(
-                    state, settings=settings.get(name, {}), deadline_seconds=deadline
+                    state,
+                    settings=given,
+                    units=state.units if same_unit else 0.0,
+                    deadline_seconds=deadline,
                 )
             self._replace(workloads=MappingProxyType(kept))
 
@@ -269,10 +275,12 @@ class LiveState:
         latency_ns: Sequence[int],
         wall_seconds: float,
         missed: int = 0,
+        units: float = 0.0,
     ) -> None:
         """Record completed inferences, all, some or none of which were timed.
 
-        ``missed`` is the number of misses if it is more than the times show.
+        ``missed`` is the number of misses if it is more than the times show, and ``units`` that
+        of the workload's own unit.
         """
         with self._lock:
             state = self.snapshot.workloads.get(workload)
@@ -288,7 +296,13 @@ class LiveState:
                 latest = Exemplar({"run_id": run_id}, late[-1], wall_seconds)
             misses = MissCount(misses.count + max(missed, len(late)), latest)
             self._replace_workload(
-                replace(state, inferences=inferences, latency=latency, misses=misses)
+                replace(
+                    state,
+                    inferences=inferences,
+                    units=state.units + units,
+                    latency=latency,
+                    misses=misses,
+                )
             )
 
     def run_ended(self, report: RunReport) -> None:

@@ -14,7 +14,16 @@ from .energy_report import IDLE_PHASES, measure_energy, module_curve, timing
 from .lock_in import lock_in_report
 from .processes import other_processes
 from .quality import not_steady
-from .run_report import Environment, Flag, RunReport, RunTrace, Span, distribution, throughput
+from .run_report import (
+    Environment,
+    Figure,
+    Flag,
+    RunReport,
+    RunTrace,
+    Span,
+    distribution,
+    throughput,
+)
 from .utilization import telemetry
 
 
@@ -65,7 +74,9 @@ def correlate(
     inside = samples.times_ns[samples.inside(window.begin_ns, window.end_ns)]
     starts, latencies = trace.completed(window)
     completed = len(starts) if trace.inference_count is None else trace.inference_count
-    inferences = completed if trace.counts_inferences else None
+    inferences, units = completed if trace.counts_inferences else None, trace.units
+    # Where inferences were not counted, units may be what the power follows.
+    pieces = inferences if inferences is not None or units is None else round(units)
     line_source = environment.telemetry_source
     board = (
         telemetry(samples, window, trace.throttle_events, line_source) if samples.times_ns else None
@@ -78,17 +89,17 @@ def correlate(
     foreign = foreign_dla_activity(samples, whole, trace.device, idle, ours)
     others_here = other_processes(samples, whole)
     sensor = rhythm.sensor_times(window, environment.power_reading)
-    begun, cycles = starts or rhythm.evenly_spaced(window, inferences), None
+    begun, cycles = starts or rhythm.evenly_spaced(window, pieces), None
     if begun and not starts and (curve := module_curve(samples, rule)):
         cycles = rhythm.shown_cycles(curve, window, len(begun))
-        begun = rhythm.evenly_spaced(window, inferences, cycles)
+        begun = rhythm.evenly_spaced(window, pieces, cycles)
     beats = rhythm.folded_rhythm(inside, begun, miscount=0 if starts or cycles else 1)
     if not starts:
-        beats += rhythm.beats_of_batches(inside, window, inferences)
+        beats += rhythm.beats_of_batches(inside, window, pieces)
     found: dict[Flag, bool] = {
         "late_samples": quality.late_seconds(arrived) > quality.LATE_AT_MOST_SECONDS,
         "insufficient_samples": quality.insufficient_samples(
-            window.seconds, board.samples if board else 0, inferences
+            window.seconds, board.samples if board else 0, inferences, units
         ),
         "aliased": rhythm.aliased(inside, begun, beats) or rhythm.aliased(sensor, begun),
         "not_steady": not_steady(window, starts, latencies, samples, throttle_events)
@@ -107,13 +118,19 @@ def correlate(
         found["fallback"] = quality.fallback(trace.device, placement)
         found["dla_not_used"] = quality.dla_not_used(trace.device, placement, was_on)
     raised |= {flag: True for flag, is_raised in found.items() if is_raised}
-    shown = None if raised.keys() & quality.WITHHOLDING else inferences
+    is_shown = not raised.keys() & quality.WITHHOLDING
+    count = None
+    if is_shown and units is not None:
+        limits = trace.units_interval
+        count = Figure(value=units, **({} if limits is None else limits.model_dump()))
     if clock_seconds is not None:
         clock_seconds += trace.uncertain_ns / 1e9
     if "baseline_disturbed" in raised:
         phases = {"steady": window}
     reading = timing(environment, clock_seconds, quality.late_seconds(samples))
-    measured = measure_energy(samples, phases, rule, shown, reading, beats)
+    measured = measure_energy(
+        samples, phases, rule, inferences if is_shown else None, reading, beats, count
+    )
     if measured is not None and measured.baseline_drifted:
         raised["baseline_drift"] = True
     quality_flags = quality.in_order(raised)

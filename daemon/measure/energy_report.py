@@ -25,7 +25,7 @@ from .energy import (
 )
 from .quality import baseline_drift
 from .rhythm import Beat
-from .run_report import Energy, Environment, Interval, RailEnergy, Span
+from .run_report import Energy, Environment, Figure, Interval, RailEnergy, Span
 from .uncertainty import FEWEST_POINTS, quantisation_watts, sampling_watts, wander
 
 TICK_SECONDS = 0.1
@@ -83,6 +83,7 @@ def measure_energy(
     inferences: int | None = None,
     reading: Timing = Timing(),  # noqa: B008 - immutable
     beats: Sequence[Beat] = (),
+    units: Figure | None = None,
 ) -> MeasuredEnergy | None:
     """Return the energy of the steady phase; ``None`` if no rail is known over the window.
 
@@ -94,6 +95,7 @@ def measure_energy(
         reading: How readings and phases relate in time; without a known ``clock``, intervals are
             absent.
         beats: Those between work and sampling (``rhythm.folded_rhythm``); none if unknown.
+        units: Number of units of work, maybe with its limits; ``None`` withholds energy per unit.
     """
     window = phases["steady"]
     columns = RAIL_POWER.by_label(samples.columns)
@@ -138,9 +140,10 @@ def measure_energy(
             "quantisation": quantisation * window.seconds,
         }
     baseline = _interpolated(idle, window, memory)
+    interval = _interval(gross.joules, terms, gross.edges, floor=0.0)
     update: dict[str, object] = {
         "gross_joules": gross.joules,
-        "gross_interval": _interval(gross.joules, terms, gross.edges, floor=0.0),
+        "gross_interval": interval,
         "gross_joules_per_inference": gross.joules / inferences if inferences else None,
         "largest_uncertainty": _largest(terms, gross.edges),
         "offset_joules": rule.offset_watts and rule.offset_watts * window.seconds,
@@ -149,6 +152,7 @@ def measure_energy(
     if baseline is not None:
         net = gross.joules - baseline * window.seconds
         update |= {"net_joules": net, "baseline_watts": baseline}
+        net_interval: Interval | None = None
         if quiet is not None and len(idle) == len(IDLE_PHASES):
             before, after = idle
             share = idle_share(before.span, after.span, window)
@@ -172,12 +176,15 @@ def measure_energy(
                     "idle_wander": window.seconds
                     * quiet.watts((1 - share, share), window.seconds, memory),
                 }
-                update["net_interval"] = _interval(net, terms, gross.edges, drift)
+                net_interval = _interval(net, terms, gross.edges, drift)
+                update["net_interval"] = net_interval
                 update["largest_uncertainty"] = _largest(terms, gross.edges, drift)
         # Without an interval the gross figure may stand: its rule is the number of samples. Net
         # energy may be wrong by any drift or wander of the idle power.
-        if inferences and not has_drifted and (terms is None or "net_interval" in update):
-            update["net_joules_per_inference"] = net / inferences
+        if not has_drifted and (terms is None or net_interval is not None):
+            update["net_joules_per_inference"] = net / inferences if inferences else None
+            update |= _per_unit("net_", net, net_interval, units)
+    update |= _per_unit("", gross.joules, interval, units)
     return MeasuredEnergy(energy.model_copy(update=update), has_drifted)
 
 
@@ -220,6 +227,26 @@ def _interval(
     low = joules + sum(one for one, _ in bounds) - half
     high = joules + sum(one for _, one in bounds) + half
     return Interval(low=low if floor is None else max(low, floor), high=high)
+
+
+def _per_unit(
+    kind: str, joules: float, interval: Interval | None, units: Figure | None
+) -> dict[str, object]:
+    """Return an energy per unit, and its interval; nothing without units.
+
+    Errors of energy and count may have one cause, a wrong edge, so the limits of both are combined.
+    """
+    if units is None or (low := units.value if units.low is None else units.low) <= 0:
+        return {}
+    high = units.value if units.high is None else units.high
+    limits = () if interval is None else (interval.low, interval.high)
+    ends = [limit / count for limit in limits for count in (low, high)]
+    return {
+        f"{kind}joules_per_unit": joules / units.value,
+        f"{kind}joules_per_unit_interval": Interval(low=min(ends), high=max(ends))
+        if ends
+        else None,
+    }
 
 
 def _largest(

@@ -43,12 +43,16 @@ def timed(samples: WindowSlice) -> WindowSlice:
     return samples if len(kept) == len(late) else samples.only(kept)
 
 
-def insufficient_samples(seconds: float, samples: int, inferences: int | None) -> bool:
+def insufficient_samples(
+    seconds: float, samples: int, inferences: int | None, units: float | None = None
+) -> bool:
     """Rule 10: the steady window has less than 10 s, 100 samples or 200 inferences.
 
-    ``inferences`` is ``None`` for a program that does not count them.
+    200 units of work do as well: an answer of a language model is one inference and many tokens.
+    ``inferences`` and ``units`` are ``None`` for a program that does not count them.
     """
-    few = inferences is not None and inferences < MINIMUM_INFERENCES
+    counted = [one for one in (inferences, units) if one is not None]
+    few = max(counted, default=MINIMUM_INFERENCES) < MINIMUM_INFERENCES
     return seconds < MINIMUM_SECONDS or samples < MINIMUM_SAMPLES or few
 
 

@@ -318,6 +318,8 @@ class Energy(Record):
         net_joules: ``gross_joules`` minus the loaded-idle baseline.
         gross_joules_per_inference: Withheld (``None``) if the window is insufficient; so is net,
             and also without a ``net_interval``.
+        joules_per_unit: Gross energy per unit of work, withheld likewise; its interval includes
+            that of the count.
         largest_uncertainty: ``sampling``, ``quantisation``, ``idle_wander``, ``window_edges`` or
             ``baseline_drift``.
         offset_joules: Largest error of ``gross_joules`` by the zero error of the sensors, either
@@ -334,6 +336,10 @@ class Energy(Record):
     net_joules: float | None = None
     gross_joules_per_inference: NonNegativeFloat | None = None
     net_joules_per_inference: float | None = None
+    joules_per_unit: NonNegativeFloat | None = None
+    joules_per_unit_interval: Interval | None = None
+    net_joules_per_unit: float | None = None
+    net_joules_per_unit_interval: Interval | None = None
     baseline_watts: NonNegativeFloat | None = None
     gross_interval: Interval | None = None
     net_interval: Interval | None = None
@@ -387,6 +393,9 @@ class RunReport(Record):
         phases: Spans by phase, as the worker stamped them.
         input_shapes: Shapes of one inference, if the back-end reports them.
         inferences: Completed in the steady phase, also for a run that was cut short.
+        unit: Name of the workload's own unit of work; ``units`` is their number in the steady
+            phase, ``None`` if they were not counted.
+        units_interval: Limits of ``units``, if the count itself is uncertain.
         latency: By the host clock, in the steady phase.
         device_latency: The same by the device's own events, from the first copy to the last;
             ``None`` if the back-end has none.
@@ -423,6 +432,9 @@ class RunReport(Record):
     input_shapes: dict[str, tuple[int, ...]] = {}
     process: Process = Process()
     inferences: NonNegativeInt = 0
+    unit: str | None = None
+    units: NonNegativeFloat | None = None
+    units_interval: Interval | None = None
     latency: Distribution | None = None
     device_latency: Distribution | None = None
     stages: dict[StageName, Distribution] = {}
@@ -525,6 +537,9 @@ class RunTrace:
     outputs: Outputs | None = None
     counts_inferences: bool = True
     inference_count: int | None = None
+    unit: str | None = None
+    units: float | None = None
+    units_interval: Interval | None = None
     deadline_seconds: float | None = None
     missed_inferences: int | None = None
     stalls: tuple[Stall, ...] = ()
@@ -563,8 +578,10 @@ class RunTrace:
                 self.stages_ns.setdefault(stage, array("q")).extend(durations)
             self.stalls = (*self.stalls, *event.stalls)[-STALLS_AT_MOST:]
         elif isinstance(event, Counted):
-            self.inference_count = event.inferences
-            self.counts_inferences = event.inferences is not None
+            if event.inferences is not None:
+                self.inference_count = event.inferences
+            self.counts_inferences = self.inference_count is not None or bool(self.start_ns)
+            self._add_units(event)
         elif isinstance(event, Finished):
             ending = "failed" if event.ending == "unavailable" else event.ending
             self.outcome = self.outcome or ending
@@ -573,6 +590,18 @@ class RunTrace:
             self.device_peak_bytes = event.device_peak_bytes
             self.outputs = event.outputs
         return True
+
+    def _add_units(self, event: Counted) -> None:
+        units, sure = event.units, self.units_interval
+        if units is None or self.unit is None:
+            return
+        if event.units_interval is not None or sure is not None:
+            low, high = event.units_interval or (units, units)
+            so_far = sure or Interval(low=self.units or 0.0, high=self.units or 0.0)
+            self.units_interval = Interval(
+                low=so_far.low + min(low, units), high=so_far.high + max(high, units)
+            )
+        self.units = (self.units or 0.0) + units
 
     def _add_phase(self, event: Phase) -> bool:
         if event.phase == "steady":

@@ -27,6 +27,7 @@ from ...parsers.inference.events import (
     PhaseName,
     Progress,
     RunEvent,
+    plural,
 )
 from ..export.snapshot import LiveState, Snapshot
 from ..measure.correlate import correlate
@@ -348,15 +349,18 @@ def describe(report: RunReport) -> str:
     latency, built, energy = report.latency, report.built, report.energy
     placement = "unknown" if built is None else built.placement.verdict
     joules = None if energy is None else energy.gross_joules_per_inference
+    each = None if energy is None else energy.joules_per_unit
     piece = None if report.lock_in is None else report.lock_in.joules_per_piece
     others = [one.name for one in report.other_processes if one.dla_seconds]
     parts = (
         f"{report.workload} on {report.device}: {report.outcome}",
         report.reason,
         f"{report.inferences} inferences" if report.inferences else None,
+        None if report.units is None else f"{report.units:.12g} {plural(report.unit or '')}",
         None if latency is None else f"p50 {latency.p50_seconds * 1e3:.3g} ms",
         None if placement == "unknown" else f"placement {placement}",
         None if joules is None else f"{joules:.3g} J each",
+        None if each is None else f"{each:.3g} J per {report.unit}",
         None if piece is None else f"{piece.value:.3g} J per piece, saturated",
         f"flags: {' '.join(report.quality)}" if report.quality else None,
         f"others on the DLA: {', '.join(others)}" if others else None,
@@ -391,6 +395,7 @@ def begin_trace(job: Job, session: Session) -> RunTrace:
         started_wall_ns=session.clock.wall_ns(),
         model=workload.model,
         batch=workload.batch,
+        unit=workload.unit,
         process=workload.process,
         deadline_seconds=workload.deadline,
         lateness_seconds=None if job.due_ns is None else max(0, started_ns - job.due_ns) / 1e9,
@@ -426,9 +431,11 @@ class InFlightRun:
             _LOG.info("%s on %s %s", trace.workload, trace.device, event.doing)
         elif isinstance(event, (Counted, Inferences)):
             timed = event.latency_ns if isinstance(event, Inferences) else ()
-            count = event.inferences or 0 if isinstance(event, Counted) else len(timed)
+            count, units = len(timed), 0.0
+            if isinstance(event, Counted):
+                count, units = event.inferences or 0, event.units or 0.0
             wall_seconds = session.clock.wall_ns() / 1e9
-            session.live.counted(trace.workload, event.run_id, count, timed, wall_seconds)
+            session.live.counted(trace.workload, event.run_id, count, timed, wall_seconds, 0, units)
 
     def end(self) -> None:
         """Record the end of the run: from now on it draws no power."""

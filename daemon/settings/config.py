@@ -41,7 +41,7 @@ from ...collectors.catalog import (
 from ...collectors.dla.tasks import COUNTER_HERTZ
 from ...collectors.lines.collector import SourceSettings
 from ...parsers.inference.calibration import Preprocess
-from ...parsers.inference.events import InputShape, Process
+from ...parsers.inference.events import InputShape, Process, UnitName
 from ...parsers.inference.placement import EngineCapability, Fallback, Precision
 from ...parsers.values import Device, PositiveSeconds, Seconds, Section, Share
 
@@ -77,7 +77,7 @@ class Limits(Section):
 
 
 # Keys that apply to an application that marks its own inference; the others are for our own runs.
-_OF_A_WINDOW = frozenset({"name", "backend", "device", "batch", "deadline", "timeout"})
+_OF_A_WINDOW = frozenset({"name", "backend", "device", "batch", "unit", "deadline", "timeout"})
 # The telemetry in memory reaches back no further, so a longer window could not be paired.
 _LONGEST_WINDOW_SECONDS = 3600.0
 
@@ -204,6 +204,7 @@ class Workload(Section):
     device: Device = "gpu"
     backend: BackendName | None = None  # default: onnxruntime on cpu and tensorrt elsewhere
     batch: PositiveInt = Field(1, le=65_536)  # inputs per inference
+    unit: UnitName | None = None  # a piece of work that is counted beside inferences, like token
     threads: PositiveInt | None = Field(None, le=1024)  # CPU threads of a CPU back-end
     precision: Precision | None = None  # of the engine; default: fp16 on tensorrt and trtexec
     calibration: str | None = None  # scales for int8: a calibration cache, or inputs to make one
@@ -326,7 +327,12 @@ class Workload(Section):
     def labels(self) -> dict[str, str]:
         """Labels of the metric page: no paths, and nothing that is not set."""
         model = self.model and self.model.rpartition("/")[2]
-        given = {"model": model, "backend": self.backend_in_force, "precision": self.precision}
+        given = {
+            "model": model,
+            "backend": self.backend_in_force,
+            "precision": self.precision,
+            "unit": self.unit,
+        }
         return {name: text for name, text in given.items() if text} | {"batch": str(self.batch)}
 
     @property

@@ -8,6 +8,7 @@ import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -117,6 +118,7 @@ class Order(Record):
         duration_seconds: Length of the steady phase; either this or ``count`` inferences.
         steps_seconds: Lengths of off- and on-steps in turn, for lock-in; empty to infer throughout.
         stage: The stage that is repeated in place of inferences, ``repeats`` times for each.
+        unit: Name of a piece of work that is counted beside the inferences.
         deadline_seconds: Latency beyond which the worker notes the state of its process.
         timeout_seconds: Time after which the worker is killed, as its executor sets it.
     """
@@ -155,6 +157,7 @@ class Order(Record):
     steps_seconds: tuple[NonNegativeFloat, ...] = ()
     stage: StageName | None = None
     repeats: PositiveInt = 1
+    unit: str | None = None
     deadline_seconds: PositiveFloat | None = None
     timeout_seconds: NonNegativeFloat | None = None
 
@@ -249,12 +252,45 @@ class Inferences(Record):
     stalls: tuple[Stall, ...] = ()
 
 
+def _is_unit(value: str) -> str:
+    if not re.fullmatch(_UNIT, value) or value in ("inference", "inferences"):
+        raise ValueError(
+            f"{value[:40]!r} is not a unit: use up to 32 small letters, digits and _, like token;"
+            " inferences are counted anyway"
+        )
+    return value
+
+
+def plural(unit: str) -> str:
+    """Return the name of many units.
+
+    >>> [plural(unit) for unit in ("token", "batch", "query")]
+    ['tokens', 'batches', 'queries']
+    """
+    if unit.endswith("y"):
+        return f"{unit[:-1]}ies"
+    return f"{unit}es" if unit.endswith(("s", "x", "ch", "sh")) else f"{unit}s"
+
+
+_UNIT = "[a-z][a-z0-9_]{0,31}"
+UnitName = Annotated[str, AfterValidator(_is_unit)]
+UnitCount = Annotated[float, Field(ge=0, le=1e15)]
+
+
 class Counted(Record):
-    """Number of inferences of a program that reports no times; ``None`` if it was not counted."""
+    """Work of the steady phase that was counted without times.
+
+    Attributes:
+        inferences: Number in all; ``None`` if not counted, or counted by their times.
+        units: Number of the workload's units since the last such event; ``None`` if not counted.
+        units_interval: Limits of ``units``, if the number is uncertain.
+    """
 
     event: Literal["counted"] = "counted"
     run_id: str
     inferences: NonNegativeInt | None = None
+    units: UnitCount | None = None
+    units_interval: tuple[UnitCount, UnitCount] | None = None
 
 
 class Declined(Record):
@@ -327,14 +363,44 @@ def render_event(event: Record) -> str:
     return event.model_dump_json(exclude_none=True)
 
 
-_INFERENCES = re.compile(r"\s*tegrascope: inferences=([0-9]{1,12})\s*", re.ASCII)
+_COUNT = re.compile(
+    rf"\s*(?:tegrascope:|TEGRASCOPE) ({_UNIT})=([0-9]{{1,12}}(?:\.[0-9]{{1,9}})?)\s*", re.ASCII
+)
 
 
-def inferences_in(line: str) -> int | None:
-    """Return N of a line ``tegrascope: inferences=N``, and ``None`` for any other line.
+class Tally:
+    """Adds up the counts that a program prints on its standard output.
 
-    >>> inferences_in("tegrascope: inferences=1200"), inferences_in("1200 inferences")
-    (1200, None)
+    A line is ``tegrascope: NAME=N`` or ``TEGRASCOPE NAME=N``. ``NAME`` is ``inferences`` or the
+    unit, singular or plural.
+
+    >>> tally = Tally("token")
+    >>> for line in ("tegrascope: inferences=2", "TEGRASCOPE tokens=30", "tegrascope: token=1"):
+    ...     tally.read(line)
+    >>> tally.inferences, tally.units
+    (2, 31.0)
+
+    Attributes:
+        inferences: Sum so far, and ``units`` likewise; ``None`` if no line had it.
+        unknown: Name of the last count that is neither.
     """
-    found = _INFERENCES.fullmatch(line)
-    return None if found is None else int(found[1])
+
+    def __init__(self, unit: str | None = None) -> None:
+        self.inferences: int | None = None
+        self.units: float | None = None
+        self.unknown: str | None = None
+        self._forms = () if unit is None else (unit, f"{unit}s", plural(unit))
+
+    def read(self, line: str) -> None:
+        """Add the count of a line; any other line is ignored."""
+        found = _COUNT.fullmatch(line)
+        if found is None:
+            return
+        name, number = found[1], found[2]
+        if name == "inferences":
+            if number.isdecimal():
+                self.inferences = (self.inferences or 0) + int(number)
+        elif name in self._forms:
+            self.units = (self.units or 0.0) + float(number)
+        else:
+            self.unknown = name

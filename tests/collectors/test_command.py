@@ -15,6 +15,7 @@ from tegrascope.parsers.inference.events import (
     Loaded,
     Order,
     Phase,
+    Progress,
     parse_run_event,
     render_event,
 )
@@ -96,6 +97,27 @@ def test_short_program_is_run_until_there_is_enough(bench):
     (count,) = bench.counted()
     assert count == 10 * (len(bench.lines("log")) - 4) > 10
     assert bench.steady()["end"] - bench.steady()["begin"] >= 400_000_000
+
+
+def test_units_of_every_start_add_up(bench):
+    """A unit is counted in singular and plural, in either form, beside the inferences."""
+    script = f"""echo again >> {bench.directory}/log
+echo tegrascope: inferences=10
+echo tegrascope: tokens=31; echo TEGRASCOPE token=1.5
+echo tegrascope: tokens; echo tegrascope: tokens=-1"""
+    assert bench.run(script, count=35, unit="token").ending == "ok"
+    (event,) = (one for one in bench.events if isinstance(one, Counted))
+    assert (event.inferences, event.units, event.units_interval) == (40, 4 * 32.5, None)
+    assert not [one for one in bench.events if isinstance(one, Progress)]
+
+
+@pytest.mark.parametrize(("unit", "why"), [("frame", "unit: frame"), (None, "no unit")])
+def test_count_of_another_unit_is_named_and_not_used(bench, unit, why):
+    assert bench.run("echo tegrascope: tokens=5", unit=unit).ending == "ok"
+    (event,) = (one for one in bench.events if isinstance(one, Counted))
+    assert (event.inferences, event.units) == (None, None)
+    (doing,) = (one.doing for one in bench.events if isinstance(one, Progress))
+    assert doing == f"prints tokens=N, which is not counted, as it has {why}"
 
 
 def test_program_that_counts_nothing_is_a_window_nobody_counted(bench):

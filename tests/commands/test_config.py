@@ -217,6 +217,14 @@ def test_missing_file_is_one_line(tmp_path):
         load_config(tmp_path / "none.yaml")
 
 
+@pytest.mark.parametrize("unit", ["Token", "2fast", "a-b", "t" * 33, "inferences"])
+def test_name_of_a_unit_that_no_label_should_have_is_refused(unit):
+    text = "workloads:\n  - {name: a, command: /bin/true, unit: UNIT}\n".replace("UNIT", unit)
+    (problem,) = problems(text)
+    assert problem.startswith("t.yaml:2: workloads.0.unit:")
+    assert "is not a unit: use up to 32 small letters" in problem
+
+
 def test_demo_configuration_is_good():
     from importlib.resources import files
 

@@ -100,7 +100,9 @@ def report(**changes: object) -> RunReport:
             net_joules=-0.5,
             gross_joules_per_inference=0.2,
             net_joules_per_inference=-0.01,
+            joules_per_unit=0.05,
         ),
+        "unit": "token",
         "quality": ("simulated", "overlapped"),
         "built": Built(placement=PLACEMENT),
     }
@@ -161,6 +163,7 @@ def full_state() -> LiveState:
         )
     )
     settings = {"model": "resnet50.onnx", "backend": "tensorrt", "precision": "fp16", "batch": "1"}
+    settings["unit"] = "token"
     live.set_workloads({"resnet50": "dla0"}, {"resnet50": settings}, {"resnet50": 0.015})
     live.run_began("resnet50", "0193", 0.02, 1000.0)
     live.counted("resnet50", "0193", 3, (16_000_000,) * 3, 1001.0)
@@ -294,6 +297,26 @@ def test_runs_are_counted_and_a_negative_net_never_lowers_a_counter():
     assert (again[gross], again[each]) == (10, -0.01)
 
 
+def test_units_are_counted_under_the_name_that_the_configuration_has():
+    live = full_state()
+    of = "device=dla0,{}unit=token,workload=resnet50"
+    name, joules = "tegra_inference_units_total", "tegra_inference_last_run_energy_joules_per_unit"
+    live.set_workloads({"resnet50": "dla0"}, {"resnet50": {"unit": "token"}})
+    assert series(live.snapshot)[f"{name}{{{of.format('')}}}"] == 0
+    live.counted("resnet50", "0194", 0, (), 1002.0, units=2.5)
+    live.counted("resnet50", "0194", 0, (), 1003.0, units=4)
+    energy = Energy(gross_joules=10, joules_per_unit=0.5, net_joules_per_unit=-0.1)
+    live.run_ended(report(energy=energy, unit="token", units=6.5))
+    found = series(live.snapshot)
+    assert found[f"{name}{{{of.format('')}}}"] == 6.5
+    assert found[f"{joules}{{{of.format('kind=gross,')}}}"] == 0.5
+    assert found[f"{joules}{{{of.format('kind=net,')}}}"] == -0.1
+    live.set_workloads({"resnet50": "dla0"}, {"resnet50": {"unit": "frame"}})
+    assert series(live.snapshot)[f"{name}{{{of.format('').replace('token', 'frame')}}}"] == 0
+    live.set_workloads({"resnet50": "dla0"})
+    assert not [one for one in series(live.snapshot) if one.startswith(name)]
+
+
 def test_misses_of_a_deadline_are_counted_with_the_run_of_the_latest():
     live = full_state()
     of, found = "device=dla0,{}workload=resnet50", series(live.snapshot)
@@ -325,7 +348,7 @@ def test_workload_without_a_deadline_has_no_series_of_it():
 def test_settings_pair_workloads_of_one_model():
     """What a workload runs is one series of labels; what is not set has no label."""
     name = "tegra_inference_workload_info"
-    full = "backend=tensorrt,batch=1,device=dla0,model=resnet50.onnx,precision=fp16"
+    full = "backend=tensorrt,batch=1,device=dla0,model=resnet50.onnx,precision=fp16,unit=token"
     live = full_state()
     assert series(live.snapshot)[f"{name}{{{full},workload=resnet50}}"] == 1
     live.set_workloads({"resnet50": "dla0"}, {"resnet50": {"backend": "window", "batch": "1"}})

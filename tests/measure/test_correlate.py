@@ -10,7 +10,14 @@ from tegrascope.daemon.measure.correlate import correlate
 from tegrascope.daemon.measure.dla import dla_was_on
 from tegrascope.daemon.measure.run_report import Environment, RunTrace, Span
 from tegrascope.daemon.session.session import RunTimes
-from tegrascope.parsers.inference.events import Finished, Hello, Inferences, Loaded, Phase
+from tegrascope.parsers.inference.events import (
+    Counted,
+    Finished,
+    Hello,
+    Inferences,
+    Loaded,
+    Phase,
+)
 from tegrascope.parsers.inference.placement import Built, Placement
 
 SECOND = 1_000_000_000
@@ -128,6 +135,69 @@ def test_module_energy_leaves_out_what_another_rail_contains():
     assert sum(rail.gross_joules for rail in parts) == pytest.approx(energy.gross_joules)
     assert sum(rail.net_joules for rail in parts) == pytest.approx(energy.net_joules)
     assert energy.rails["VDDQ_VDD2_1V8AO"].mean_watts == pytest.approx(2, abs=0.1)
+
+
+ANSWERS = (*WHOLE[:6], inferences(100, 130, cycle=0.9, latency=0.85), *WHOLE[8:])
+
+
+def test_energy_per_unit_is_that_of_the_window_over_its_units():
+    """Ten answers are too few inferences, but their tokens are enough pieces of work."""
+    counted = [Counted(run_id=RUN, units=units) for units in (1500, 1500)]
+    report = correlate(trace(*ANSWERS, *counted, unit="token"), telemetry(), rule=RULE)
+    energy = report.energy
+    assert (report.inferences, report.unit, report.units) == (32, "token", 3000)
+    assert report.units_interval is None
+    assert report.latency.count == 32
+    assert "insufficient_samples" not in report.quality
+    assert energy.joules_per_unit == energy.gross_joules / 3000
+    assert energy.joules_per_unit_interval.low == energy.gross_interval.low / 3000
+    assert energy.joules_per_unit_interval.high == energy.gross_interval.high / 3000
+    assert energy.net_joules_per_unit == energy.net_joules / 3000
+    assert energy.net_joules_per_unit_interval.low == energy.net_interval.low / 3000
+    assert energy.gross_joules_per_inference == energy.gross_joules / 32
+
+
+def test_uncertain_count_widens_the_interval_to_both_sides():
+    counted = Counted(run_id=RUN, units=3000, units_interval=(2900, 3200))
+    report = correlate(trace(*ANSWERS, counted, unit="token"), telemetry(load=1.0), rule=RULE)
+    energy, interval = report.energy, report.energy.joules_per_unit_interval
+    assert (report.units_interval.low, report.units_interval.high) == (2900, 3200)
+    assert energy.joules_per_unit == energy.gross_joules / 3000
+    assert interval.low == energy.gross_interval.low / 3200
+    assert interval.high == energy.gross_interval.high / 2900
+    net = energy.net_joules_per_unit_interval  # its lower limit is negative
+    assert (net.low, net.high) == (energy.net_interval.low / 2900, energy.net_interval.high / 2900)
+
+
+@pytest.mark.parametrize(("units", "limits"), [(None, None), (0, None), (5, (0, 10)), (100, None)])
+def test_energy_per_unit_is_withheld(units, limits):
+    """Without units, with perhaps none, or with too few of them, there is no figure."""
+    counted = Counted(run_id=RUN, units=units, units_interval=limits)
+    report = correlate(trace(*ANSWERS, counted, unit="token"), telemetry(), rule=RULE)
+    assert (report.units, report.unit) == (units, "token")
+    assert report.energy.gross_joules > 0
+    assert report.energy.joules_per_unit is report.energy.net_joules_per_unit is None
+    assert report.energy.joules_per_unit_interval is None
+    assert "insufficient_samples" in report.quality
+
+
+def test_units_without_a_name_are_not_reported():
+    report = correlate(trace(*WHOLE, Counted(run_id=RUN, units=3000)), telemetry(), rule=RULE)
+    assert (report.unit, report.units, report.energy.joules_per_unit) == (None, None, None)
+    assert (report.inferences, report.energy.gross_joules_per_inference is None) == (1407, False)
+
+
+def test_units_that_keep_step_with_the_samples_are_aliased():
+    """If only units were counted, the rhythm of the work is theirs."""
+    silent = (*WHOLE[:6], *WHOLE[8:])
+    cut = telemetry(interval=0.105, noise=0.0)
+    cut = cut.only(range(len(cut.times_ns)))
+    step = (cut.times_ns[-1] - cut.times_ns[0]) / (len(cut.times_ns) - 1)
+    for units, is_aliased in ((30e9 / step, True), (1.37 * 30e9 / step, False)):
+        counted = Counted(run_id=RUN, units=round(units))
+        report = correlate(trace(*silent, counted, unit="frame"), cut, rule=RULE)
+        assert ("aliased" in report.quality) is is_aliased
+        assert (report.energy.joules_per_unit is None) is is_aliased
 
 
 def test_totals_wait_for_every_rail_of_the_rule():

@@ -15,14 +15,14 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 
 UNITS = frozenset(
     {"amperes", "bytes", "celsius", "hertz", "joules", "ratio", "seconds", "volts", "watts",
-     "joules_per_inference", "per_second"}
+     "joules_per_inference", "joules_per_unit", "per_second"}
 )  # fmt: skip
-"""Base units as they end a name, and the two quotients that have names of their own."""
+"""Base units as they end a name, and the quotients that have names of their own."""
 
 COUNTED = frozenset(
     {"active", "backlog", "causes", "errors", "events", "failures", "flag", "inferences", "layers",
      "misses", "missing", "online", "refused", "restarts", "runs", "samples", "skipped", "tasks",
-     "unparsed", "unknown", "up"}
+     "units", "unparsed", "unknown", "up"}
 )  # fmt: skip
 """What stands at the end of a name without a unit: things counted, and states of 0 or 1."""
 
@@ -32,7 +32,7 @@ LABELS = frozenset(
     {"backend", "batch", "battery", "board", "cause", "core", "device", "engine", "fan", "flag",
      "gpc", "jetpack", "kind", "l4t", "model", "module", "outcome", "part", "placement",
      "power_mode", "precision", "process", "python", "rail", "reason", "signal", "simulated",
-     "source", "version", "workload", "zone"}
+     "source", "unit", "version", "workload", "zone"}
 )  # fmt: skip
 """Every label of docs/metrics.md; ``le`` and ``quantile`` are the format's own."""
 
@@ -119,8 +119,9 @@ def _of_name(family: Metric) -> Iterator[str]:
 
 
 def _is_quantity(name: str, label: str) -> bool:
-    # What is measured, of each of which there is one: the rails, the engines, the sources.
-    return name.startswith(
+    # What is measured, of each of which there is one: the rails, the engines, the sources. Or the
+    # end of a quotient, of which the label has the name.
+    return name.endswith(f"_per_{label}") or name.startswith(
         (f"tegra_{label}_", f"tegrascope_{label}_", f"tegra_inference_quality_{label}")
     )
 
