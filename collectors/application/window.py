@@ -79,12 +79,18 @@ class WindowMarks:
     """Inferences and stages of one window; protected by the lock of ``MarkBuffer``."""
 
     count: int = 0
+    units: float | None = None
     first_ns: int | None = None  # start of the first timed inference
     last_ns: int = 0
     times: Thinned = field(default_factory=partial(Thinned, 2))
     stages: dict[str, Thinned] = field(default_factory=dict)
     misses: int | None = None  # of the deadline, if there is one; the last ones are ``stalls``
     stalls: list[StallFields] = field(default_factory=list)
+
+    @property
+    def work(self) -> float:
+        """Inferences or units, whichever is more."""
+        return max(self.count, self.units or 0)
 
     def render(self, begin_ns: int, **fields: object) -> bytes:
         """Return the JSON that ends a window, with further fields unless they are ``None``.
@@ -148,16 +154,18 @@ class MarkBuffer:
                 marks.first_ns = start_ns
             self._count(1, end_ns)
 
-    def counted(self, inferences: int, at_ns: int) -> None:
-        """Count inferences without times."""
+    def counted(self, inferences: int, at_ns: int, units: float | None = None) -> None:
+        """Count inferences without times, or units."""
         with self._lock:
+            if units is not None:
+                self.present.units = (self.present.units or 0.0) + units
             self._count(inferences, at_ns)
 
     def _count(self, inferences: int, at_ns: int) -> None:
         marks = self.present
-        if marks.count == 0:
-            self.begun.set()
         marks.count += inferences
+        if not self.begun.is_set():
+            self.begun.set()
         if at_ns > marks.last_ns:
             marks.last_ns = at_ns
 
@@ -228,9 +236,9 @@ class Reporter:
                         self.marks.take()
                 self.opened = None
                 self.marks.begun.clear()
-                if self.marks.present.count == 0 and not self.stopping.is_set():
+                if self.marks.present.work == 0 and not self.stopping.is_set():
                     self.marks.begun.wait()
-                if self.marks.present.count == 0:
+                if self.marks.present.work == 0:
                     return
                 begin_ns = self._next_begin_ns()
         except Exception as error:
@@ -259,8 +267,8 @@ class Reporter:
         """Wait until a window has enough inferences, reaches its longest time, or is stopped."""
         seconds = 0.0
         while seconds < opened.longest_seconds:
-            count = self.marks.present.count
-            if seconds >= opened.seconds and count >= max(opened.inferences, 1):
+            work = self.marks.present.work
+            if seconds >= opened.seconds and work >= max(opened.inferences, 1):
                 return
             if self.stopping.wait(min(_LOOK_SECONDS, opened.seconds)):
                 return
@@ -279,7 +287,7 @@ class Reporter:
         marks = self.marks.take()
         outcome, reason = self.ending if self.stopping.is_set() else ("ok", None)
         begin_ns, end_ns = opened.begin_ns, marks.last_ns
-        if marks.count == 0:
+        if marks.work == 0:
             end_ns = monotonic_ns()
         elif self._since_ns is None and marks.first_ns is not None:
             begin_ns = max(begin_ns, marks.first_ns)  # loading a model is not an inference
@@ -290,6 +298,7 @@ class Reporter:
             run_id=opened.run_id,
             end_ns=max(begin_ns, end_ns),
             inferences=marks.count or None,
+            units=marks.units,
             misses=marks.misses,
             stalls=marks.stalls or None,
             outcome=outcome,
@@ -329,6 +338,7 @@ class Window:
         device: str | None = None,
         *,
         batch: int | None = None,
+        unit: str | None = None,
         period: float | None = None,
         url: str | None = None,
         token_file: "str | os.PathLike[str] | None" = None,
@@ -342,6 +352,7 @@ class Window:
             name: A workload of the daemon's configuration with ``backend: window``.
             device: Device of the inference, to be checked against the configuration.
             batch: Inputs per inference; default: that of the configuration.
+            unit: Name of what ``units`` counts, such as ``token``; default likewise.
             period: Seconds after which a long window is reported and the next one begins; default:
                 as long as energy per inference requires.
             url: Address of the daemon; default: ``TEGRASCOPE_URL``, else the usual one on this
@@ -358,7 +369,7 @@ class Window:
         self._make_reporter: Callable[[], Reporter] = lambda: Reporter(
             ApiClient(url, token_file),
             self._marks,
-            {"workload": name, "device": device, "batch": batch},
+            {"workload": name, "device": device, "batch": batch, "unit": unit},
             period,
             retry_seconds,
             busy_seconds,
@@ -449,6 +460,10 @@ class Window:
     def count(self, inferences: int = 1) -> None:
         """Count completed inferences without times."""
         self._marks.counted(inferences, monotonic_ns())
+
+    def units(self, number: float = 1) -> None:
+        """Count completed units of work, beside the inferences."""
+        self._marks.counted(0, monotonic_ns(), number)
 
 
 window = Window

@@ -2,12 +2,14 @@
 
 import errno
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -113,6 +115,8 @@ def ask_child(
 _OF_A_TERMINAL = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
 # What Python ignores and a program does not expect to be ignored.
 _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)
+_COPY_MS = 50
+_LINE_AT_MOST = 4096
 # How a kernel marks a signal of its own making, as that of a terminal is, among those of kill(2).
 _SI_KERNEL = 0x80
 
@@ -168,11 +172,23 @@ class SignalRelay:
         signal.signal(signal.SIGTERM, self._handler_before)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask_before)
 
-    def run(self, argv: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> ProgramEnd:
+    def run(
+        self,
+        argv: Sequence[str],
+        clock: Clock = SYSTEM_CLOCK,
+        read_line: Callable[[str], None] | None = None,
+    ) -> ProgramEnd:
         """Run a program to its end on our own streams and in our process group, or raise.
 
-        Processes that it leaves behind go on, as under a shell. The error is ``CannotStartError``.
+        Processes that it leaves behind go on, as under a shell. With ``read_line``, its standard
+        output is a pipe, from which lines are read and all is copied to ours until its end. The
+        error is ``CannotStartError``.
         """
+        with nullcontext() if read_line is None else _Copy(read_line) as copy:
+            return self._run(argv, clock, copy)
+
+    def _run(self, argv: Sequence[str], clock: Clock, copy: "_Copy | None") -> ProgramEnd:
+        output = () if copy is None else ((os.POSIX_SPAWN_DUP2, copy.theirs, 1),)
         with self._lock:
             begin_ns = clock.monotonic_ns()
             try:
@@ -180,6 +196,7 @@ class SignalRelay:
                     argv[0],
                     list(argv),
                     os.environ,
+                    file_actions=output,
                     setsigmask=self._mask_before,
                     setsigdef=_DEFAULTS,
                 )
@@ -213,6 +230,47 @@ class SignalRelay:
                 return
             if heard.si_code != _SI_KERNEL or self._pid is None:
                 self._send(heard.si_signo)
+
+
+class _Copy:
+    """Copies a program's output to our standard output, and reads its lines, in a thread."""
+
+    def __init__(self, read_line: Callable[[str], None]) -> None:
+        self._ours, self.theirs = os.pipe()
+        self._read_line = read_line
+        self._has_ended = False
+        self._thread = threading.Thread(target=self._copy, name="output", daemon=True)
+
+    def __enter__(self) -> "_Copy":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._has_ended = True
+        os.close(self.theirs)
+        self._thread.join()
+
+    def _copy(self) -> None:
+        ready = select.poll()
+        ready.register(self._ours, select.POLLIN)
+        line, left = b"", 2
+        # A process that the program leaves behind may go on writing. One read empties a pipe.
+        while left > 0 and ((is_ready := ready.poll(_COPY_MS)) or not self._has_ended):
+            left -= self._has_ended
+            data = os.read(self._ours, 65536) if is_ready else b""
+            if is_ready and not data:
+                break
+            *ended, line = (line + data).split(b"\n")
+            for one in ended:
+                self._read_line(one.decode(errors="replace"))
+            line = line[-_LINE_AT_MOST:]
+            try:
+                while data:
+                    data = data[os.write(1, data) :]
+            except OSError:
+                break  # nobody reads ours, which the program learns as it closes
+        self._read_line(line.decode(errors="replace"))
+        os.close(self._ours)
 
 
 def _cannot_start(program: str, error: Exception) -> CannotStartError:

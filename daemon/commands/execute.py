@@ -15,7 +15,7 @@ from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.children.program import CannotStartError, ProgramEnd, SignalRelay
 from ...collectors.simulator.physics import LANES
 from ...parsers.errors import UserError
-from ...parsers.inference.events import plural
+from ...parsers.inference.events import Tally, plural, unit_name
 from ..measure.run_report import Outcome, RunReport, RunTrace
 from ..measure.timeline import Timeline
 from ..session.executor import Verdict
@@ -24,7 +24,7 @@ from ..session.telemetry import configured_board, environment_of
 from ..settings.config import Config, boot_id, new_run_id
 from ..settings.file import load_config
 from ..store.store import Store
-from . import Options
+from . import Options, reader
 
 
 def report_lines(report: RunReport, notes: tuple[str, ...] = ()) -> list[str]:
@@ -124,6 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
                     workload=arguments.workload,
                     device=arguments.device,
                     batch=arguments.batch,
+                    unit=arguments.unit,
                     timeout_seconds=_LONGEST_SECONDS,
                 )
             except (UnreachableError, RefusedError) as error:
@@ -143,8 +144,9 @@ def _measure_there(
     run_id: str,
 ) -> int:
     """Run the program; the daemon pairs its time with telemetry."""
+    tally = Tally(arguments.unit)
     try:
-        ended = relay.run(argv)
+        ended = relay.run(argv, read_line=arguments.unit and tally.read)
     except CannotStartError as error:
         try:
             _post(client, event="end", run_id=run_id, outcome="failed", reason=str(error)[:400])
@@ -160,7 +162,8 @@ def _measure_there(
             begin_ns=ended.begin_ns,
             end_ns=ended.end_ns,
             # A program that did not succeed has not made the number that was announced.
-            inferences=arguments.inferences if outcome == "ok" else None,
+            inferences=_inferences(arguments, tally, outcome),
+            units=tally.units,
             outcome=outcome,
             reason=reason,
         )
@@ -171,7 +174,7 @@ def _measure_there(
     if document is None:
         _print(f"tegrascope: not paired yet; later: tegrascope runs show {run_id}")
     else:
-        _print_report(arguments, RunReport.model_validate(document), ())
+        _print_report(arguments, RunReport.model_validate(document), _uncounted(tally))
     return ended.status
 
 
@@ -208,6 +211,7 @@ def _measure_here(
             started_ns=clock.monotonic_ns(),
             started_wall_ns=clock.wall_ns(),
             batch=arguments.batch or (known.batch if known is not None else 1),
+            unit=arguments.unit,
             counts_inferences=False,
         )
         if _rest(trace, "baseline_before", arguments.baseline, relay, clock):
@@ -215,8 +219,9 @@ def _measure_here(
         asleep_ns = session.suspended_ns()
         if device in LANES:
             session.load.set(device, 1.0)
+        tally = Tally(arguments.unit)
         try:
-            ended = relay.run(argv, clock)
+            ended = relay.run(argv, clock, arguments.unit and tally.read)
         finally:
             if device in LANES:
                 session.load.set(device, 0.0)
@@ -224,8 +229,9 @@ def _measure_here(
         trace.suspended_ns = session.suspended_ns() - asleep_ns
         trace.ended_ns = ended.end_ns
         verdict = Verdict(*_outcome(ended))
-        if verdict.outcome == "ok" and arguments.inferences is not None:
-            trace.counts_inferences, trace.inference_count = True, arguments.inferences
+        trace.inference_count = _inferences(arguments, tally, verdict.outcome)
+        trace.counts_inferences = trace.inference_count is not None
+        trace.units = tally.units
         if ended.by_signal is None:
             _rest(trace, "baseline_after", arguments.baseline, relay, clock)
         session.await_telemetry(trace)
@@ -234,8 +240,20 @@ def _measure_here(
         session.stop()
     if report.telemetry is None:
         notes += (f"no telemetry: {session.why() or 'no sample came in time'}",)
-    _print_report(arguments, report, (*notes, *_stored(arguments, report)))
+    _print_report(arguments, report, (*notes, *_uncounted(tally), *_stored(arguments, report)))
     return ended.status
+
+
+def _inferences(arguments: argparse.Namespace, tally: Tally, outcome: Outcome) -> int | None:
+    """Return how many there were: a program that failed did not make what was announced."""
+    if arguments.inferences is None:
+        return tally.inferences
+    return int(arguments.inferences) if outcome == "ok" else None
+
+
+def _uncounted(tally: Tally) -> tuple[str, ...]:
+    name = tally.unknown
+    return () if name is None else (f"{name}=N is not counted: it is another unit than --unit",)
 
 
 def _open_session(config: Config, clock: Clock) -> Session:
@@ -349,6 +367,11 @@ def add(option: Options) -> None:
     option("--workload NAME", "name of the workload", required=True)
     option("--device", "what it runs on", choices=("gpu", "dla0", "dla1", "cpu", "external"))
     option("--inferences N", "how many it makes, if it succeeds")
+    option(
+        "--unit NAME",
+        "another piece of work, such as token: the program prints tegrascope: tokens=N",
+        type=reader(unit_name, bool, "a unit: small letters, digits and _, like token"),
+    )
     option("--batch N", "inputs per inference")
     option("--json FILE", "write the whole report, too")
     daemon = option.group("measured by the daemon, where one runs")

@@ -15,7 +15,7 @@ from pydantic import model_validator as _model_validator
 
 from ...collectors.processes.stalls import STALLS_AT_MOST
 from ...parsers.errors import UserError
-from ...parsers.inference.events import StageName, Stall
+from ...parsers.inference.events import StageName, Stall, UnitCount, UnitName
 from ...parsers.records import Record
 from ..measure.quality import MINIMUM_INFERENCES, MINIMUM_SAMPLES, MINIMUM_SECONDS
 from ..measure.run_report import Device, OnStep, RunTrace
@@ -50,15 +50,16 @@ class RefusedMarkError(UserError):
 class Begin(Record):
     """A window begins; by default now, with the batch and the timeout of the workload.
 
-    A device is refused if it differs from the configuration. A window without an end is closed as
-    failed after the timeout. With ``lock_in_seconds``, the answer has the lengths of off- and
-    on-steps for so long.
+    A device or unit is refused if it differs from the configuration. A window without an end is
+    closed as failed after the timeout. With ``lock_in_seconds``, the answer has the lengths of off-
+    and on-steps for so long.
     """
 
     event: Literal["begin"]
     workload: str
     device: Device | None = None
     batch: PositiveInt | None = None
+    unit: UnitName | None = None
     begin_ns: _Nanoseconds | None = None
     timeout_seconds: Annotated[PositiveFloat, Field(le=_LONGEST_SECONDS)] | None = None
     lock_in_seconds: Annotated[PositiveFloat, Field(le=_LONGEST_SECONDS / 2)] | None = None
@@ -70,6 +71,7 @@ class Content(Record):
     Attributes:
         inferences: Number of complete ones, at least as many as were timed; ``None`` if not
             counted.
+        units: Number of the workload's units; ``None`` likewise.
         start_ns: Starts of the timed ones, shape (n,), on CLOCK_MONOTONIC.
         latency_ns: Duration of each, shape (n,).
         stages_ns: Durations by stage, shape (m,).
@@ -78,6 +80,7 @@ class Content(Record):
     """
 
     inferences: Annotated[NonNegativeInt, Field(le=10**12)] | None = None
+    units: UnitCount | None = None
     outcome: Literal["ok", "failed", "cancelled"] = "ok"
     reason: Annotated[str, Field(max_length=400)] | None = None
     start_ns: _Times = ()
@@ -119,6 +122,7 @@ class Whole(Content):
     workload: str
     device: Device | None = None
     batch: PositiveInt | None = None
+    unit: UnitName | None = None
     begin_ns: _Nanoseconds
     end_ns: _Nanoseconds
 
@@ -211,7 +215,7 @@ class WindowKeeper(threading.Thread):
         begin_ns = now_ns if mark.begin_ns is None else mark.begin_ns
         workload = self._workload(mark)
         _check_times(begin_ns, now_ns, now_ns)
-        trace = self._trace(workload, mark.batch, begin_ns, now_ns)
+        trace = self._trace(workload, mark, begin_ns, now_ns)
         trace.begins["steady"] = begin_ns
         seconds = mark.timeout_seconds or workload.timeout_seconds
         steps = {}
@@ -285,7 +289,7 @@ class WindowKeeper(threading.Thread):
         _check_contents(mark, mark.begin_ns, mark.end_ns)
         with self._lock:
             self._take_place()
-        trace = self._trace(workload, mark.batch, mark.begin_ns, now_ns)
+        trace = self._trace(workload, mark, mark.begin_ns, now_ns)
         self._close(trace, mark, mark.begin_ns, mark.end_ns)
         return trace.run_id
 
@@ -302,15 +306,21 @@ class WindowKeeper(threading.Thread):
         if mark.device is not None and mark.device != workload.device:
             what = f"{workload.name} is configured for {workload.device}, not for {mark.device}"
             raise RefusedMarkError(409, what, "leave the device out, or change the configuration")
+        if workload.unit is not None and mark.unit not in (None, workload.unit):
+            what = f"{workload.name} is configured for the unit {workload.unit}, not {mark.unit}"
+            raise RefusedMarkError(409, what, "leave the unit out, or change the configuration")
         return workload
 
-    def _trace(self, workload: Workload, batch: int | None, begin_ns: int, now_ns: int) -> RunTrace:
+    def _trace(
+        self, workload: Workload, mark: Begin | Whole, begin_ns: int, now_ns: int
+    ) -> RunTrace:
         trace = begin_trace(Job(new_run_id(), workload, None), self._session)
         return replace(
             trace,
             started_ns=begin_ns,
             started_wall_ns=max(0, trace.started_wall_ns - (now_ns - begin_ns)),
-            batch=batch or workload.batch,
+            batch=mark.batch or workload.batch,
+            unit=workload.unit or mark.unit,
             has_device_clock=False,
         )
 
@@ -333,6 +343,7 @@ class WindowKeeper(threading.Thread):
         trace.latency_ns = array("q", content.latency_ns)
         trace.stages_ns = {name: array("q", each) for name, each in content.stages_ns.items()}
         trace.inference_count = content.inferences
+        trace.units = None if trace.unit is None else content.units
         trace.missed_inferences, trace.stalls = content.misses, content.stalls
         trace.counts_inferences = content.inferences is not None or bool(content.start_ns)
         self._session.times.set_work(trace.run_id, "steady", begin_ns, end_ns)
@@ -383,6 +394,7 @@ class WindowKeeper(threading.Thread):
             trace.latency_ns,
             wall_seconds,
             trace.missed_inferences or 0,
+            report.units or 0.0,
         )
 
     def _fail(self, trace: RunTrace) -> None:

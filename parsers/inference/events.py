@@ -252,7 +252,8 @@ class Inferences(Record):
     stalls: tuple[Stall, ...] = ()
 
 
-def _is_unit(value: str) -> str:
+def unit_name(value: str) -> str:
+    """Return the name of a unit, or raise ``ValueError``."""
     if not re.fullmatch(_UNIT, value) or value in ("inference", "inferences"):
         raise ValueError(
             f"{value[:40]!r} is not a unit: use up to 32 small letters, digits and _, like token;"
@@ -273,7 +274,7 @@ def plural(unit: str) -> str:
 
 
 _UNIT = "[a-z][a-z0-9_]{0,31}"
-UnitName = Annotated[str, AfterValidator(_is_unit)]
+UnitName = Annotated[str, AfterValidator(unit_name)]
 UnitCount = Annotated[float, Field(ge=0, le=1e15)]
 
 

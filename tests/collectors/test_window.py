@@ -94,6 +94,21 @@ def answers(tmp_path: Path) -> Iterator[Answers]:
     made.stop()
 
 
+def test_units_alone_make_a_window(answers):
+    """Tokens that are counted as they come begin and end a window, without an inference."""
+    answers.enough = {"seconds": 0.05, "inferences": 30}
+    with tegrascope.window("llm", unit="token", **answers.where) as marks:
+        for _ in range(10):
+            marks.units(3)
+        answers.wait_for(lambda: answers.ends())
+        marks.units(0.5)
+    begins, (first, second) = answers.begins(), answers.ends()
+    assert [begin.unit for begin in begins] == ["token", "token"]
+    assert (first.units, first.inferences, first.start_ns) == (30, None, ())
+    assert (second.units, second.outcome) == (0.5, "ok")
+    assert second.begin_ns == first.end_ns
+
+
 def infer(marks: "tegrascope.collectors.application.window.Window", count: int) -> None:
     for _ in range(count):
         with marks.inference():

@@ -14,7 +14,7 @@ from tegrascope.daemon.commands.execute import report_lines
 from tegrascope.daemon.measure.run_report import RunReport, Span
 from tegrascope.daemon.store.history import History
 from tests.daemons import until_measured
-from tests.fakes.processes import Stopwatch
+from tests.fakes.processes import Stopwatch, is_running, until
 
 EXEC = (sys.executable, "-m", "tegrascope", "exec", "--workload", "job")
 SIMULATED = (*EXEC, "--telemetry", "simulator", "--interval", "0.05", "--device", "gpu")
@@ -72,6 +72,32 @@ def test_streams_are_the_programs_byte_by_byte():
     told = execute(*SIMULATED, "--", "sh", "-c", "cat; printf '\\000end' >&2", stdin=data)
     assert told.stdout == data
     assert told.stderr.startswith(b"\0endtegrascope: job on gpu: ok")
+
+
+def test_units_are_read_from_the_output_that_passes_through(tmp_path):
+    """The output is as before, the counts are in the report, and other counts are named."""
+    path = tmp_path / "report.json"
+    code = """print('tegrascope: tokens=30'); print('TEGRASCOPE token=1.5'); print('x' * 200_000)
+print('tegrascope: inferences=4'); print('tegrascope: frames=9', end='')"""
+    told = execute(*SIMULATED, "--unit", "token", "--json", str(path), *python(code))
+    assert told.returncode == 0
+    assert told.stdout.decode().splitlines() == [
+        *("tegrascope: tokens=30", "TEGRASCOPE token=1.5", "x" * 200_000),
+        *("tegrascope: inferences=4", "tegrascope: frames=9"),
+    ]
+    report = json.loads(path.read_text())
+    assert (report["unit"], report["units"], report["inferences"]) == ("token", 31.5, 4)
+    assert b"4 inferences \xc2\xb7 31.5 tokens" in told.stderr
+    assert b"frames=N is not counted" in told.stderr
+
+
+def test_process_left_behind_does_not_hold_the_units(tmp_path):
+    """What is written until the program ends is read; what a background process writes is not."""
+    script = "yes & echo $! > pid; echo tegrascope: tokens=5"
+    told = execute(*SIMULATED, "--unit", "token", "--", "sh", "-c", script, cwd=tmp_path)
+    assert told.returncode == 0
+    assert b"5 tokens" in told.stderr
+    until(lambda: not is_running(int((tmp_path / "pid").read_text())))
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])

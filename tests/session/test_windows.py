@@ -70,6 +70,7 @@ class Desk:
         workloads = [
             Workload(name="detector", backend="window", device="dla0", batch=2),
             Workload(name="camera", backend="window", timeout=30, deadline="6ms"),
+            Workload(name="tokens", backend="window", unit="token"),
             Workload(name="scheduled", model="m", device="cpu"),
         ]
         self.keeper = WindowKeeper(self.session, lambda: workloads)
@@ -112,6 +113,34 @@ def timed(count: int, begin_ns: int) -> "dict[str, list[int]]":
         "start_ns": [begin_ns + number * every_ns for number in range(count)],
         "latency_ns": [5 * MS + number % 7 for number in range(count)],
     }
+
+
+def test_units_of_an_application_are_counted_and_kept(desk):
+    """The unit is that of the configuration, or the application's own if there is none."""
+    unit = {"tokens": {"unit": "token"}}
+    desk.live.set_workloads({"tokens": "gpu", "detector": "dla0"}, unit)
+    run = desk.post(**desk.whole(workload="tokens", units=600.5, inferences=20))["run_id"]
+    earlier = {"begin_ns": NOW - 300 * S, "end_ns": NOW - 240 * S}
+    own = desk.post(**desk.whole(unit="frame", units=3070, **earlier))["run_id"]
+    earlier = {"begin_ns": NOW - 400 * S, "end_ns": NOW - 340 * S}
+    none = desk.post(**desk.whole(units=3070, **earlier))["run_id"]
+    runs = desk.runs()
+    assert (runs[run]["unit"], runs[run]["units"]) == ("token", 600.5)
+    energy = runs[run]["energy"]
+    assert energy["joules_per_unit"] == pytest.approx(600 / 600.5)
+    assert runs[own]["unit"] == "frame"
+    assert runs[own]["energy"]["joules_per_unit"] == pytest.approx(600 / 3070)
+    assert runs[none].get("units") is None
+    states = desk.live.snapshot.workloads
+    assert (states["tokens"].units, states["tokens"].inferences) == (600.5, 20)
+
+
+def test_unit_that_is_not_the_configured_one_is_refused(desk):
+    refused = desk.refused(event="begin", workload="tokens", unit="frame")
+    assert refused.status == 409
+    assert "tokens is configured for the unit token, not frame" in str(refused)
+    assert desk.refused(event="begin", workload="tokens", unit="Tok").status == 400
+    assert desk.refused(**desk.whole(units=-1)).status == 400
 
 
 def test_misses_of_an_application_are_counted_and_kept(desk):
