@@ -50,7 +50,7 @@ def add(option: Options) -> None:
     option("--telemetry LOG", "output of tegrastats, plain or gzip", nargs="+", required=True)
     option(
         "--runs FILE",
-        "CSV of name,start,end,inferences and optionally device and batch; start and end"
+        "CSV of name,start,end,inferences and optionally units, unit, device, batch; start and end"
         " as ISO 8601, as seconds since 1970, or as seconds since the first record",
         required=True,
     )

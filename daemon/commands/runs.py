@@ -74,7 +74,9 @@ def _row(run: Mapping[str, Any]) -> tuple[str, ...]:
         run["device"],
         run["outcome"],
         _figure((run.get("latency") or {}).get("p50_seconds"), 1e3),
-        _figure(energy.get("gross_joules_per_inference")),
+        _figure(each) + f"/{run['unit']}"
+        if (each := energy.get("joules_per_unit")) is not None
+        else _figure(energy.get("gross_joules_per_inference")),
         _figure(sum(watts) if watts else None),
         " ".join(run.get("quality", ())) or "-",
     )

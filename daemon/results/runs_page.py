@@ -11,9 +11,10 @@ from ... import __version__
 from ...collectors.catalog import SIMULATED_SOURCE
 from ...parsers import signals
 from ...parsers.errors import UserError
+from ...parsers.inference.events import plural
 from ..measure.blocks import Block, CorruptBlockError, WindowSlice, decode, join
 from ..measure.figures import mean_of_most, mean_of_rounds, present
-from ..measure.run_report import UNKNOWN, Energy, RailEnergy, RunReport
+from ..measure.run_report import UNKNOWN, Energy, Figure, RailEnergy, RunReport
 from ..measure.utilization import mean_present
 from ..store.history import History
 from ..terminal import ABSENT, celsius, duration, joules, percent, rate, seconds, watts
@@ -233,6 +234,7 @@ def _details(run: RunReport) -> Iterator[Part]:
                 f"{name} {'x'.join(map(str, shape))}" for name, shape in run.input_shapes.items()
             ),
             "inferences": f"{run.inferences}, batch {run.batch}",
+            "units": _units(run),
             "steady phase": None if steady is None else f"{steady.seconds:.1f} s",
             "cold start": ", ".join(
                 f"{part} {seconds(value)}" for part, value in run.cold_start_seconds.items()
@@ -330,6 +332,22 @@ def _details(run: RunReport) -> Iterator[Part]:
             dla = (f"{core} {seconds(busy)}" for core, busy in one.dla_seconds.items())
             rows.append((one.name, shown(one.cpu_seconds, seconds), "\n".join(dla) or ABSENT))
         yield Table(("process", "CPU time", "DLA time"), rows)
+
+
+def _units(run: RunReport) -> str | None:
+    """Return the units of a run and their energy; ``None`` without units."""
+    if run.units is None or run.unit is None:
+        return None
+    counted, each = (
+        f"{run.units:.12g} {plural(run.unit)}",
+        run.energy and run.energy.joules_per_unit,
+    )
+    if run.energy is None or each is None:
+        return counted
+    interval = run.energy.joules_per_unit_interval
+    ends = (None, None) if interval is None else (interval.low, interval.high)
+    figure = Figure(value=each, low=ends[0], high=ends[1])
+    return f"{counted}, {with_half(figure, joules)} per {run.unit}"
 
 
 def _others(one: Energy | RailEnergy) -> tuple[str, str, str]:

@@ -366,9 +366,10 @@ def correlate(
     Args:
         telemetry: The result of ``read_log``, or logs.
         runs: A table with the columns ``name``, ``start``, ``end`` and optionally ``inferences``,
-            ``device`` and ``batch``, or a CSV file of it. A time is ISO 8601 or a ``datetime``,
-            with offset or in the clock that the log prints; or a number of seconds, since 1970 or
-            (below 100 000 000) since the first record. Other columns are kept.
+            ``units``, ``unit``, ``device`` and ``batch``, or a CSV file of it. A time is ISO 8601
+            or a ``datetime``, with offset or in the clock that the log prints; or a number of
+            seconds, since 1970 or (below 100 000 000) since the first record. Other columns are
+            kept.
         timezone: Zone of the times that the log prints, such as ``Europe/Berlin``.
         interval_seconds: Time between two records of a log without times.
         board: Name of a rail rule; ``None`` selects it by the rails.

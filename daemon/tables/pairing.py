@@ -23,7 +23,7 @@ _NEVER = {
     *("workload", "model", "model_sha256", "backend", "lateness_seconds", "latency", "stages"),
     *("cold_start_seconds", "process_peak_bytes"),
 }
-_SHARED = ("inferences", "device", "batch")
+_SHARED = ("inferences", "units", "unit", "device", "batch")
 
 
 class Recorded(NamedTuple):
@@ -177,6 +177,8 @@ def _report(
         reason=one.reason,
         counts_inferences=run.inferences is not None,
         inference_count=run.inferences,
+        unit=run.unit,
+        units=run.units,
     )
     cut, clock_seconds = None, None
     if one.reason is None:

@@ -18,6 +18,7 @@ import pandas
 from ...collectors.lines.collector import regular_lateness, seconds_behind, usual_lateness
 from ...parsers import signals
 from ...parsers.errors import PIP_INSTALL, UserError
+from ...parsers.inference.events import unit_name
 from ...parsers.tegrastats.digits import Floats, Integers
 from ..measure.blocks import WindowSlice
 from ..measure.run_report import Device
@@ -60,6 +61,8 @@ class GivenRun:
     start: GivenTime
     end: GivenTime
     inferences: int | None
+    units: float | None
+    unit: str | None
     device: Device
     batch: int
     cells: Mapping[str, Any]
@@ -108,7 +111,7 @@ def read_runs(path: Path) -> Given:
 
     Args:
         path: CSV with the columns ``name``, ``start``, ``end``, and optionally ``inferences``,
-            ``device`` and ``batch``. Other columns are kept.
+            ``units``, ``unit``, ``device`` and ``batch``. Other columns are kept.
 
     Raises:
         UserError: It cannot be read, or lacks a column.
@@ -180,17 +183,21 @@ def _run(where: str, cells: Mapping[Hashable, object]) -> GivenRun:
         except ValueError:
             raise wrong(column, _TIMES) from None
 
-    def count(column: str, least: int) -> int | None:
+    def number(column: str, kind: str, least: int) -> Decimal | None:
         text = _text(cells.get(column))
         if text is None:
             return None
         try:
-            number = Decimal(text)
-            if number < least or number != int(number):
+            found = Decimal(text)
+            if not least <= found <= 10**15 or (kind == "whole number" and found != int(found)):
                 raise ValueError
         except (ArithmeticError, ValueError):
-            raise wrong(column, f"write a whole number from {least}, or nothing") from None
-        return int(number)
+            raise wrong(column, f"write a {kind} from {least}, or nothing") from None
+        return found
+
+    def count(column: str, least: int) -> int | None:
+        found = number(column, "whole number", least)
+        return None if found is None else int(found)
 
     name = _text(cells["name"])
     if name is None:
@@ -202,8 +209,15 @@ def _run(where: str, cells: Mapping[Hashable, object]) -> GivenRun:
     if device not in get_args(Device):
         raise wrong("device", f"use one of {', '.join(get_args(Device))}")
     inferences, batch = count("inferences", 0), count("batch", 1) or 1
+    units, unit = number("units", "number", 0), None
+    if units is not None:
+        try:
+            unit = unit_name(_text(cells.get("unit")) or "unit")
+        except ValueError:
+            raise wrong("unit", "use small letters, digits and _, like token") from None
     row = {str(column): cell for column, cell in cells.items()}
-    return GivenRun(where, name, start, end, inferences, cast(Device, device), batch, row)
+    given = (inferences, None if units is None else float(units), unit)
+    return GivenRun(where, name, start, end, *given, cast(Device, device), batch, row)
 
 
 def _text(cell: object) -> str | None:

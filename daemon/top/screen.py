@@ -366,6 +366,9 @@ def _rows(state: ScreenState, glyphs: Glyphs) -> list[_Row]:
         # The flag of a simulation is shown once, above.
         flags = page.by("tegra_inference_quality_flag", "flag", **of)
         note = "  ".join(flag for flag in flags if flag != "simulated")
+        joules_each = f"{prefix}_energy_joules_per_unit"
+        for labels, each in page.all(joules_each, kind="gross", **of):
+            note = f"{each:.3g} J per {labels['unit']}  {note}".rstrip()
         missed = page.value("tegra_inference_deadline_misses_total", **of)
         if missed:
             limit = page.value("tegra_inference_deadline_seconds", **of) or 0.0

@@ -151,6 +151,8 @@ def _workload(state: WorkloadState) -> dict[str, Any]:
             "p50_seconds": latency and latency.p50_seconds,
             "gross_joules_per_inference": energy and energy.gross_joules_per_inference,
             "net_joules_per_inference": energy and energy.net_joules_per_inference,
+            "unit": good.unit,
+            "joules_per_unit": energy and energy.joules_per_unit,
             "quality": [flag for flag in good.quality if flag != "simulated"],
         },
     }

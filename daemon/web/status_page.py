@@ -295,6 +295,7 @@ _SUMMARY = _object(
     "foreign_dla_processes",
     *("phases.steady", "latency.p50_seconds", "latency.p99_seconds", "energy.gross_joules"),
     *("energy.gross_joules_per_inference", "energy.net_joules_per_inference"),
+    *("unit", "energy.joules_per_unit"),
     *("energy.largest_uncertainty", "environment.simulated"),
 )
 

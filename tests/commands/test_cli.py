@@ -281,6 +281,19 @@ def test_runs_list_is_a_table(state_dir, capsys):
         assert [line.split() for line in capsys.readouterr().out.splitlines()] == [heading, failed]
 
 
+def test_runs_list_has_energy_per_unit_where_units_are_counted(state_dir, capsys):
+    assert main(["runs", "show", "1-good", "--state-dir", str(state_dir)]) == 0
+    run = RunReport.model_validate_json(capsys.readouterr().out)
+    energy = run.energy.model_copy(update={"joules_per_unit": 0.0625})
+    changes = {"run_id": "0193b-llm", "unit": "token", "units": 160, "energy": energy}
+    store = Store(state_dir / "tegrascope.db")
+    store.finish(run.model_copy(update=changes))
+    store.close()
+    assert main(["runs", "list", "--state-dir", str(state_dir)]) == 0
+    cells = [line.split()[7] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert sorted(cells) == ["0.0625/token", "0.2"]
+
+
 def test_runs_show_takes_part_of_an_id(state_dir, capsys):
     assert main(["runs", "show", "1-good", "--state-dir", str(state_dir)]) == 0
     shown = json.loads(capsys.readouterr().out)

@@ -139,6 +139,23 @@ def test_misses_of_a_deadline_have_what_was_unusual_then(board, show):
     assert tab.complaints == []
 
 
+def test_energy_per_unit_is_on_both_pages(board, show):
+    board.fill(telemetry, 60, 1, 0.5)
+    each = {"joules_per_unit": 0.25, "joules_per_unit_interval": Interval(low=0.24, high=0.26)}
+    energy = ENERGY.model_copy(update={**each, "net_joules_per_unit": 0.125})
+    made = board.finish(50, 20, inferences=12, energy=energy, unit="token", units=1960.5)
+    tab = open_run(show, board, made)
+    words = "250 mJ per token (240 mJ to 260 mJ), 125 mJ net of idle; 1,960.5 counted."
+    assert words in text(tab, "energy")
+    assert tab.complaints == []
+    board.live.set_workloads({"resnet": "dla0"})
+    tab = show(board.url)
+    for place in ("#runs", "#workloads"):
+        found = f"document.querySelector('{place}').innerText"
+        tab.wait_for(f"{found}.replaceAll('\u00a0', ' ').includes('250 mJ per token')")
+    assert tab.complaints == []
+
+
 def test_what_the_record_lacks_has_no_place(board, show):
     """Few inferences have no p99.9, a withheld figure is said to be, and nothing is made up."""
     board.fill(telemetry, 60, 1, 0.5)

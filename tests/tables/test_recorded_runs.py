@@ -101,6 +101,39 @@ def test_other_columns_are_carried_along(log):
     assert (run["batch"], run["device"]) == (8, "dla0")
 
 
+def test_units_of_a_table_give_energy_per_unit(log):
+    header = "name,start,end,inferences,units,unit"
+    rows = ("llm,20,60,12,2307.5,token", "bare,62,100,,2307,", "none,102,112,,,token")
+    llm, bare, none = found_by(log, *rows, header=header).to_dict("records")
+    assert (llm["unit"], llm["units"], llm["inferences"], llm["quality"]) == (
+        "token",
+        2307.5,
+        12,
+        "",
+    )
+    assert llm["energy.joules_per_unit"] == llm["energy.gross_joules"] / 2307.5
+    low, high = (llm[f"energy.joules_per_unit_interval.{end}"] for end in ("low", "high"))
+    assert low < 40 * 15.04 / 2307.5 < high
+    assert (bare["unit"], bare["units"]) == ("unit", 2307)
+    assert bare["energy.joules_per_unit"] == bare["energy.gross_joules"] / 2307
+    assert pandas.isna(none["units"]) and pandas.isna(none["energy.joules_per_unit"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ("many,token", "units is 'many': write a number from 0, or nothing"),
+        ("-1,token", "units is '-1'"),
+        ("nan,token", "units is 'nan'"),
+        ("5,a token", "unit is 'a token': use small letters, digits and _"),
+    ],
+)
+def test_units_that_are_no_number_are_refused_in_one_line(log, cells, words):
+    with pytest.raises(UserError) as raised:
+        found_by(log, f"llm,20,60,{cells}", header="name,start,end,units,unit")
+    assert words in str(raised.value)
+
+
 def test_a_run_that_nobody_counted_has_no_rate(log):
     """Without a count there is energy, and nothing per inference; a small count is too few."""
     runs = found_by(log, "window,20,60,", "few,62,100,199")

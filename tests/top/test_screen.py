@@ -84,6 +84,15 @@ def test_misses_of_a_deadline_are_below_their_workload():
     assert [line.strip() for line in shown(page, 80) if "missed" in line] == ["12 missed 33 ms"]
 
 
+def test_energy_per_unit_is_below_its_workload():
+    of = 'workload="w",device="dla0"'
+    name = "tegra_inference_last_run_energy_joules_per_unit"
+    page = f'{SHORT}{name}{{unit="token",kind="net",{of}}} 0.1\n'
+    assert not [line for line in shown(page, 80) if "token" in line]
+    page += f'{name}{{unit="token",kind="gross",{of}}} 0.46143\n'
+    assert [line.strip() for line in shown(page, 80) if "token" in line] == ["0.461 J per token"]
+
+
 def test_row_has_the_results_of_the_last_good_run(pages):
     lines = shown(pages[0], 100, now_seconds=time.time())
     (run,) = [line for line in lines if line.startswith("detector-") and " ago " in line]

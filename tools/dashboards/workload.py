@@ -1,7 +1,18 @@
 """Workload: latency, energy and quality flags of one workload, per inference and per run."""
 
 from .parts import INPUTS, Column, Dashboard, Panel, Query, Row
-from .queries import DEVICE, HERE, JOB, RUN, WORKLOADS, by_workload, last_run, rate, run_bands
+from .queries import (
+    DEVICE,
+    HERE,
+    JOB,
+    RUN,
+    WORKLOADS,
+    as_recorded,
+    by_workload,
+    last_run,
+    rate,
+    run_bands,
+)
 from .workload_runs import RUNS
 
 _BUCKETS = f"sum by (le) ({rate('tegra_inference_latency_seconds_bucket', RUN)})"
@@ -185,6 +196,27 @@ ENERGY = Row(
                 Query(
                     last_run("energy_joules_per_inference"),
                     "{{kind}}: {{workload}}",
+                ),
+            ),
+            unit="joule",
+        ),
+        Panel(
+            "timeseries",
+            "Energy per unit of work in the last hour",
+            "Module energy of all steady phases over their units, for workloads that name a unit "
+            "(token, frame, request).",
+            (
+                Query(
+                    as_recorded(
+                        "instance_workload:tegra_inference_energy_joules_per_unit:rate1h", RUN
+                    ),
+                    "{{kind}} per {{unit}}: {{workload}}",
+                    "most workloads name no unit",
+                ),
+                Query(
+                    last_run("energy_joules_per_unit"),
+                    "last run, {{kind}} per {{unit}}: {{workload}}",
+                    "most workloads name no unit",
                 ),
             ),
             unit="joule",

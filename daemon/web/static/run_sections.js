@@ -143,6 +143,12 @@ export function energy(report) {
   } else {
     parts.push(paragraph("No module total: the rails fit no board that is known."));
   }
+  if ((told.joules_per_unit ?? null) !== null) {
+    const { low, high } = told.joules_per_unit_interval ?? {};
+    const limits = low === undefined ? "" : ` (${joules(low)} to ${joules(high)})`;
+    const net = (told.net_joules_per_unit ?? null) === null ? "" : `, ${joules(told.net_joules_per_unit)} net of idle`;
+    parts.push(paragraph(`${joules(told.joules_per_unit)} per ${report.unit}${limits}${net}; ${count(report.units)} counted.`));
+  }
   const withheld = report.quality.filter((flag) => WITHHOLDING.includes(flag));
   if (kinds.length > 0 && withheld.length > 0) {
     parts.push(paragraph(`Energy of an inference is withheld: ${withheld.join(", ")}.`));

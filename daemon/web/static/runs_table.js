@@ -2,7 +2,7 @@
 
 import { urlOf } from "./api.js";
 import { make, marks, row, table } from "./dom.js";
-import { count, duration, joules, moment, NOTHING, rate, seconds } from "./words.js";
+import { count, duration, joules, moment, NOTHING, perUnit, rate, seconds } from "./words.js";
 
 const HEADS = ["workload", "device", "started", "outcome", "inferences", "p50", "p99", "rate", "gross energy each", "flags"];
 
@@ -46,7 +46,7 @@ function line(run, isInFlight, isSimulated, isGone = false) {
       seconds(run.p50_seconds),
       seconds(run.p99_seconds),
       rate(run.throughput_per_second),
-      joules(run.gross_joules_per_inference),
+      [joules(run.gross_joules_per_inference), make("small", {}, perUnit(run))],
       flags.length > 0 ? [...marks(flags), make("small", {}, (run.foreign_dla_processes ?? []).join(", "))] : NOTHING,
     ],
     { class: `run ${isInFlight ? (isGone ? "unknown" : "running") : run.outcome}` },

@@ -24,6 +24,8 @@ export const hertz = (value) => scaled(value, [[1e9, "GHz"], [1e6, "MHz"], [1, "
 export const bytes = (value) => scaled(value, [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [1, "B"]]);
 export const rate = (value) => (value === null || value === undefined ? NOTHING : `${digits(value)}/s`);
 export const count = (value) => (value ?? null) === null ? NOTHING : value.toLocaleString("en");
+export const perUnit = (run) =>
+  (run?.joules_per_unit ?? null) === null ? "" : ` ${joules(run.joules_per_unit)} per ${run.unit}`;
 export const percent = (value) =>
   (value ?? null) === null ? NOTHING : `${(100 * value).toFixed(1)}${SPACE}%`;
 

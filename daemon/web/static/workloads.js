@@ -2,7 +2,7 @@
 
 import { urlOf } from "./api.js";
 import { make, row, say, table } from "./dom.js";
-import { ago, count, duration, joules, NOTHING, seconds } from "./words.js";
+import { ago, count, duration, joules, NOTHING, perUnit, seconds } from "./words.js";
 
 const HEADS = ["workload", "device", "state", "last good run", "median", "energy each", "failures in a row", "missed deadlines", "next due"];
 
@@ -74,7 +74,7 @@ function line(one) {
       state,
       good ? [make("a", { href }, "")] : "none yet",
       seconds(good?.p50_seconds),
-      joules(good?.net_joules_per_inference ?? good?.gross_joules_per_inference),
+      [joules(good?.net_joules_per_inference ?? good?.gross_joules_per_inference), make("small", {}, perUnit(good))],
       String(one.failures),
       one.deadline_seconds === null ? NOTHING : `${count(one.misses)} beyond ${seconds(one.deadline_seconds)}`,
       "",
