@@ -4,13 +4,19 @@ import argparse
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from itertools import takewhile
+from math import inf
+from typing import TYPE_CHECKING, Any
 
+from ...collectors.base import SYSTEM_CLOCK
 from ...parsers.errors import UserError
 from ...parsers.records import Record
 from ..measure.run_report import RunReport
 from ..terminal import open_output, print_table, standard_output
-from . import DATABASE, Options, add_command, open_history
+from . import DATABASE, Options, add_command, duration, open_history
+
+if TYPE_CHECKING:
+    from ..store.history import History
 
 _TITLES = ("run", "started", "workload", "device", "outcome", "p50 ms", "J/inf", "W", "flags")
 
@@ -36,20 +42,33 @@ def list_runs(arguments: argparse.Namespace) -> int:
 def show_run(arguments: argparse.Namespace) -> int:
     """Print the report of one run as JSON."""
     with open_history(arguments) as history:
-        document = history.run(arguments.run_id)
-    if document is None:
-        raise UserError(
-            f"no run {arguments.run_id}, or several begin so", "see tegrascope runs list"
-        )
+        document = _one_run(history, arguments.run_id)
     print(json.dumps(document, indent=2), file=standard_output())
     return 0
 
 
+def _one_run(history: "History", run_id: str) -> dict[str, Any]:
+    document = history.run(run_id)
+    if document is None:
+        raise UserError(f"no run {run_id}, or several begin so", "see tegrascope runs list")
+    return document
+
+
 def export_runs(arguments: argparse.Namespace) -> int:
-    """Write every finished run."""
+    """Write the finished runs that are selected, by default all."""
+    ids, begin_ns = arguments.run_ids, SYSTEM_CLOCK.wall_ns() - arguments.since * 1e9
+    if ids and (arguments.workload or arguments.since < inf):
+        arguments.misuse("give IDs, or --since and --workload")
     with open_history(arguments) as history:
-        documents = history.runs(workload=arguments.workload)
-        if arguments.format == "jsonl":
+        documents: Iterable[dict[str, Any]] = history.runs(workload=arguments.workload)
+        documents = takewhile(lambda run: run["started_wall_ns"] >= begin_ns, documents)
+        if ids:
+            documents = (_one_run(history, run_id) for run_id in ids)
+        if arguments.format == "perfetto":
+            from ..results.perfetto_trace import write_trace
+
+            write_trace(history, list(documents), arguments.output)
+        elif arguments.format == "jsonl":
             with open_output(arguments.output) as output:
                 for document in documents:
                     output.write(json.dumps(document) + "\n")
@@ -101,9 +120,20 @@ def add(option: Options) -> None:
     showing = add_command(actions, "show", show_run, example, summary)
     showing("run_id ID", "or a unique beginning or end of it")
     showing("--json", "as without it: a run is always printed as one JSON object")
-    example, summary = "tegrascope runs export -f parquet -o runs.parquet", "write all runs"
+    example = (
+        "tegrascope runs export -f parquet -o runs.parquet\n"
+        "  tegrascope runs export 0193a1 -f perfetto -o run.pftrace"
+    )
+    summary = "write runs as a table, or as a timeline for ui.perfetto.dev"
     exporting = add_command(actions, "export", export_runs, example, summary)
-    exporting.output("csv", "parquet", "jsonl", default="jsonl")
+    exporting("run_ids ID", "or a unique beginning or end of it (default: all)", nargs="*")
+    exporting.output("csv", "parquet", "jsonl", "perfetto", default="jsonl")
     exporting("--workload NAME")
+    exporting(
+        "--since DURATION",
+        "runs that started so long ago or later, like 24h",
+        type=duration,
+        default=inf,
+    )
     for action in (listing, showing, exporting):
         action.state_dir("where runs are kept, or the database itself", DATABASE)

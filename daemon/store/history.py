@@ -16,6 +16,9 @@ from ..measure.timeline import Timeline
 from ..settings.config import boot_id
 from .store import SCHEMA
 
+ONE_BOOT_NS = 60_000_000_000
+"""Largest change of wall time minus CLOCK_MONOTONIC for two times to be taken as of one boot."""
+
 
 class History:
     """Finished runs and stored telemetry; each query opens the database again, read-only.
@@ -114,13 +117,30 @@ class History:
         ``but_from`` is a boot and a monotonic time of it; blocks from that time on are excluded.
         """
         boot_id, from_ns = but_from or (None, None)
+        return self._blocks(
+            "end_wall_ns >= ? AND begin_wall_ns <= ?"
+            " AND NOT (boot_id IS ? AND begin_ns >= coalesce(?, begin_ns))"
+            " ORDER BY begin_wall_ns, id",
+            (begin_wall_ns, end_wall_ns, boot_id, from_ns),
+        )
+
+    def blocks_of_boot(self, offset_ns: int, begin_ns: int, end_ns: int) -> Iterator[bytes]:
+        """Yield the sealed blocks that overlap a range of CLOCK_MONOTONIC of one boot, in order.
+
+        ``offset_ns`` is wall time minus monotonic time at some moment of the range, to a minute: it
+        says which boot.
+        """
+        overlap = "begin_ns <= :end AND end_ns >= :begin"
+        return self._blocks(
+            f"{overlap} AND boot_id IN (SELECT boot_id FROM blocks WHERE {overlap}"
+            " AND abs(begin_wall_ns - begin_ns - :offset) <= :error) ORDER BY begin_ns, id",
+            {"begin": begin_ns, "end": end_ns, "offset": offset_ns, "error": ONE_BOOT_NS},
+        )
+
+    def _blocks(self, condition: str, values: Any) -> Iterator[bytes]:
+        """Yield the sealed blocks that fulfil a condition, which is a constant of the program."""
         with self._reader() as reader:
-            ids = reader.execute(
-                "SELECT id FROM blocks WHERE end_wall_ns >= ? AND begin_wall_ns <= ?"
-                " AND NOT (boot_id IS ? AND begin_ns >= coalesce(?, begin_ns))"
-                " ORDER BY begin_wall_ns, id",
-                (begin_wall_ns, end_wall_ns, boot_id, from_ns),
-            ).fetchall()
+            ids = reader.execute(f"SELECT id FROM blocks WHERE {condition}", values).fetchall()
             # An open query would keep SQLite from emptying its log, so no query waits for a reader.
             for one in ids:
                 rows = reader.execute("SELECT data FROM blocks WHERE id = ?", one).fetchall()

@@ -25,7 +25,7 @@ _BEFORE = {
     [
         ([""], {*COMMANDS}),
         (["runs", ""], {"list", "show", "export"}),
-        (["runs", "export", "-f", ""], {"csv", "parquet", "jsonl"}),
+        (["runs", "export", "-f", ""], {"csv", "parquet", "jsonl", "perfetto"}),
         (["parse", "robot.log", "--format", ""], {"csv", "parquet", "jsonl"}),
         (["report", "--"], {"--help", "--since", "--run", "-o", "--output", "--state-dir"}),
     ],
