@@ -177,17 +177,20 @@ class SignalRelay:
         argv: Sequence[str],
         clock: Clock = SYSTEM_CLOCK,
         read_line: Callable[[str], None] | None = None,
+        env: Mapping[str, str] = {},
     ) -> ProgramEnd:
         """Run a program to its end on our own streams and in our process group, or raise.
 
-        Processes that it leaves behind go on, as under a shell. With ``read_line``, its standard
-        output is a pipe, from which lines are read and all is copied to ours until its end. The
-        error is ``CannotStartError``.
+        Its environment is ours with ``env``. Processes that it leaves behind go on, as under a
+        shell. With ``read_line``, its standard output is a pipe, from which lines are read and all
+        is copied to ours until its end. The error is ``CannotStartError``.
         """
         with nullcontext() if read_line is None else _Copy(read_line) as copy:
-            return self._run(argv, clock, copy)
+            return self._run(argv, clock, copy, env)
 
-    def _run(self, argv: Sequence[str], clock: Clock, copy: "_Copy | None") -> ProgramEnd:
+    def _run(
+        self, argv: Sequence[str], clock: Clock, copy: "_Copy | None", env: Mapping[str, str]
+    ) -> ProgramEnd:
         output = () if copy is None else ((os.POSIX_SPAWN_DUP2, copy.theirs, 1),)
         with self._lock:
             begin_ns = clock.monotonic_ns()
@@ -195,7 +198,7 @@ class SignalRelay:
                 self._pid = pid = os.posix_spawnp(
                     argv[0],
                     list(argv),
-                    os.environ,
+                    {**os.environ, **env},
                     file_actions=output,
                     setsigmask=self._mask_before,
                     setsigdef=_DEFAULTS,

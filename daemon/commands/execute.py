@@ -11,6 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from ...collectors.application.client import ApiClient, RefusedError, UnreachableError
+from ...collectors.application.gstreamer import Buffers, ElementWatch, check_log_is_free, traced
+from ...collectors.application.window import TIMES_AT_MOST
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.children.program import CannotStartError, ProgramEnd, SignalRelay
 from ...collectors.simulator.physics import LANES
@@ -108,6 +110,10 @@ def run(arguments: argparse.Namespace) -> int:
         del argv[0]
     if not argv:
         raise UserError("no program is given", "tegrascope exec --workload NAME -- CMD …")
+    if arguments.gst is not None:
+        if arguments.inferences is not None:
+            raise UserError("--gst counts, and --inferences announces a count", "give one of them")
+        check_log_is_free()
     # While the program runs, the terminal belongs to it; the summary follows.
     quiet = logging.getLogger("tegrascope")
     quiet.addHandler(logging.NullHandler())
@@ -144,9 +150,8 @@ def _measure_there(
     run_id: str,
 ) -> int:
     """Run the program; the daemon pairs its time with telemetry."""
-    tally = Tally(arguments.unit)
     try:
-        ended = relay.run(argv, read_line=arguments.unit and tally.read)
+        ended, tally, buffers, notes = _execute(arguments, argv, relay)
     except CannotStartError as error:
         try:
             _post(client, event="end", run_id=run_id, outcome="failed", reason=str(error)[:400])
@@ -159,10 +164,8 @@ def _measure_there(
             client,
             event="end",
             run_id=run_id,
-            begin_ns=ended.begin_ns,
-            end_ns=ended.end_ns,
             # A program that did not succeed has not made the number that was announced.
-            inferences=_inferences(arguments, tally, outcome),
+            **_times(ended, buffers, _inferences(arguments, tally, outcome)),
             units=tally.units,
             outcome=outcome,
             reason=reason,
@@ -174,8 +177,46 @@ def _measure_there(
     if document is None:
         _print(f"tegrascope: not paired yet; later: tegrascope runs show {run_id}")
     else:
-        _print_report(arguments, RunReport.model_validate(document), _uncounted(tally))
+        _print_report(arguments, RunReport.model_validate(document), notes)
     return ended.status
+
+
+def _execute(
+    arguments: argparse.Namespace, argv: list[str], relay: SignalRelay, clock: Clock = SYSTEM_CLOCK
+) -> tuple[ProgramEnd, Tally, Buffers | None, tuple[str, ...]]:
+    """Run the program; return what it counted, the buffers of ``--gst``, and what was not counted.
+
+    The names of other units that it printed are not counted.
+    """
+    tally = Tally(arguments.unit)
+    read_line = tally.read if arguments.unit else None
+    buffers: Buffers | None = None
+    notes: tuple[str, ...] = ()
+    if arguments.gst is None:
+        ended = relay.run(argv, clock, read_line)
+    else:
+        watch = ElementWatch(arguments.gst)
+        with traced(watch, clock) as env:
+            ended = relay.run(argv, clock, read_line, env)
+        try:
+            buffers = watch.buffers()
+        except UserError as problem:
+            notes += (f"no buffers are counted: {problem}",)
+    return ended, tally, buffers, (*notes, *_uncounted(tally))
+
+
+def _times(ended: ProgramEnd, buffers: Buffers | None, announced: int | None) -> dict[str, Any]:
+    """Return the end of a window as the daemon takes it."""
+    if buffers is None:
+        return {"begin_ns": ended.begin_ns, "end_ns": ended.end_ns, "inferences": announced}
+    stride = -(-len(buffers.start_ns) // TIMES_AT_MOST) or 1
+    return {
+        "begin_ns": buffers.begin_ns,
+        "end_ns": buffers.end_ns,
+        "inferences": buffers.count,
+        "start_ns": buffers.start_ns[::stride].tolist(),
+        "latency_ns": buffers.latency_ns[::stride].tolist(),
+    }
 
 
 def _await_report(client: ApiClient, run_id: str, relay: SignalRelay) -> Any:
@@ -219,17 +260,21 @@ def _measure_here(
         asleep_ns = session.suspended_ns()
         if device in LANES:
             session.load.set(device, 1.0)
-        tally = Tally(arguments.unit)
         try:
-            ended = relay.run(argv, clock, arguments.unit and tally.read)
+            ended, tally, buffers, more = _execute(arguments, argv, relay, clock)
         finally:
             if device in LANES:
                 session.load.set(device, 0.0)
+        notes += more
         trace.begins["steady"], trace.ends["steady"] = ended.begin_ns, ended.end_ns
         trace.suspended_ns = session.suspended_ns() - asleep_ns
         trace.ended_ns = ended.end_ns
         verdict = Verdict(*_outcome(ended))
         trace.inference_count = _inferences(arguments, tally, verdict.outcome)
+        if buffers is not None:
+            trace.begins["steady"], trace.ends["steady"] = buffers.begin_ns, buffers.end_ns
+            trace.start_ns, trace.latency_ns = buffers.start_ns, buffers.latency_ns
+            trace.inference_count = buffers.count
         trace.counts_inferences = trace.inference_count is not None
         trace.units = tally.units
         if ended.by_signal is None:
@@ -240,7 +285,7 @@ def _measure_here(
         session.stop()
     if report.telemetry is None:
         notes += (f"no telemetry: {session.why() or 'no sample came in time'}",)
-    _print_report(arguments, report, (*notes, *_uncounted(tally), *_stored(arguments, report)))
+    _print_report(arguments, report, (*notes, *_stored(arguments, report)))
     return ended.status
 
 
@@ -372,6 +417,7 @@ def add(option: Options) -> None:
         "another piece of work, such as token: the program prints tegrascope: tokens=N",
         type=reader(unit_name, bool, "a unit: small letters, digits and _, like token"),
     )
+    option("--gst ELEMENT", "count and time the buffers of this element of a GStreamer pipeline")
     option("--batch N", "inputs per inference")
     option("--json FILE", "write the whole report, too")
     daemon = option.group("measured by the daemon, where one runs")

@@ -26,6 +26,7 @@ workloads:
 - {name: on-dla, model: "builtin:mobilenet", backend: onnxruntime, device: dla0, threads: 1,
    warm_up: 200ms, baseline: 500ms, duration: 2s, every: 6s}
 """
+GST_PROGRAM = Path(__file__).parents[1] / "fakes/gst_program.py"
 # The simulated board stands where the tegrastats program would: a child that prints lines.
 TEGRASTATS = f"""
 telemetry:
@@ -400,6 +401,16 @@ def test_exec_is_measured_by_the_daemon(start, tmp_path):
     assert (told.returncode, len(told.stderr.splitlines())) == (127, 1)
     missing = daemon.wait_for(lambda: daemon.runs(workload="job")[known:] and daemon.runs()[0])
     assert "was not found" in missing["reason"]
+
+    noted = tmp_path / "noted.json"
+    program = (sys.executable, str(GST_PROGRAM), str(noted), "25000", "0.5")
+    told = execute("job", "--gst", "nv", "--", *program)
+    assert (told.returncode, "25000 inferences" in told.stderr) == (0, True), told.stderr
+    run = daemon.runs(workload="job")[0]
+    # The daemon takes at most 10,000 times per window: every third is sent.
+    assert (run["inferences"], run["latency"]["count"]) == (25000, 8334)
+    begin_ns = run["phases"]["steady"]["begin_ns"]
+    assert 0 <= begin_ns - json.loads(noted.read_text())[0] < 20_000_000
 
     told = execute("ghost", "--", "true")
     assert told.returncode == 0

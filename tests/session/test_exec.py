@@ -17,6 +17,7 @@ from tests.daemons import until_measured
 from tests.fakes.processes import Stopwatch, is_running, until
 
 EXEC = (sys.executable, "-m", "tegrascope", "exec", "--workload", "job")
+GST_PROGRAM = Path(__file__).parents[1] / "fakes/gst_program.py"
 SIMULATED = (*EXEC, "--telemetry", "simulator", "--interval", "0.05", "--device", "gpu")
 
 
@@ -162,6 +163,32 @@ def test_report_has_energy_of_the_programs_time(tmp_path):
     assert run == json.loads(path.read_text())
 
 
+def test_buffers_of_a_gstreamer_element_are_the_inferences(tmp_path):
+    """The window is from the first to the last buffer, without the start of the program."""
+    path, noted = tmp_path / "report.json", tmp_path / "noted.json"
+    program = (sys.executable, str(GST_PROGRAM), str(noted), "300", "1.5")
+    told = execute(*SIMULATED, "--gst", "nv", "--json", str(path), "--", *program)
+    assert told.returncode == 0, told.stderr
+    report = RunReport.model_validate_json(path.read_text())
+    entries = json.loads(noted.read_text())
+    assert report.inferences == len(entries) == 300
+    assert report.latency is not None
+    assert report.latency.count == 300
+    steady = report.phases["steady"]
+    assert 0 <= steady.begin_ns - entries[0] < 20_000_000
+    assert entries[-1] <= steady.end_ns
+    assert b"300 inferences" in told.stderr
+
+
+def test_element_that_is_not_in_the_pipeline_is_said_and_the_program_measured(tmp_path):
+    program = (sys.executable, str(GST_PROGRAM), str(tmp_path / "noted.json"), "3", "0")
+    told = execute(*SIMULATED, "--gst", "infer", "--", *program)
+    assert told.returncode == 0
+    words = told.stderr.decode()
+    assert "no buffers are counted: there is no element infer: name one of: source, nv" in words
+    assert "inferences" not in words
+
+
 @pytest.mark.parametrize("script", ["exit 3", "kill -TERM $$"])
 def test_failed_program_has_made_no_inferences(tmp_path, script):
     path = tmp_path / "report.json"
@@ -193,6 +220,7 @@ def test_without_telemetry_the_program_runs_all_the_same(tmp_path):
         (["--telemetry", "replay"], "replay.path must name the log"),
         (["--interval", "0.001"], "interval"),
         (["-c", "none.yaml"], "none.yaml"),
+        (["--gst", "nv", "--inferences", "3"], "--gst counts"),
         ([], "no program is given"),
     ],
 )
