@@ -51,8 +51,8 @@ class _Process:
     left: int = 0
     first_ns: int | None = None
     last_ns: int = 0
-    start_ns: list[int] = field(default_factory=list)
-    latency_ns: list[int] = field(default_factory=list)
+    start_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    latency_ns: "array[int]" = field(default_factory=lambda: array("q"))
 
     def push(self, push: Push) -> None:
         """Add a push, if it is into or out of a wanted element."""

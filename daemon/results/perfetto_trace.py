@@ -112,7 +112,7 @@ def write_trace(history: History, runs: Sequence[Run], path: Path | None) -> Non
     """Write runs, and the telemetry from the first to the last of them with two seconds around.
 
     Raises:
-        UserError: There is no run, the runs do not have one clock, or the file cannot be written.
+        UserError: No run is given, the runs do not have one clock, or the file cannot be written.
     """
     if not runs:
         raise UserError("no run is selected", "see tegrascope runs list")
