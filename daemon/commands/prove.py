@@ -20,7 +20,7 @@ from ..prove.report import (
     verdict_line,
     write,
 )
-from ..prove.runner import CHECKS, SavedEvidence, ask_sudo, gather, root_list, verdicts
+from ..prove.runner import CHECKS, TIME_OVER, SavedEvidence, ask_sudo, gather, root_list, verdicts
 from ..prove.scrub import private_words
 from ..terminal import GOOD, open_output
 from . import Options
@@ -70,8 +70,10 @@ def _report(arguments: argparse.Namespace, documents: list[Document]) -> int:
     return GOOD
 
 
-def examine(arguments: argparse.Namespace, board: BoardAccess, state: Path) -> int:
-    """Gather evidence, print the verdicts, and write the file."""
+def examine(
+    arguments: argparse.Namespace, board: BoardAccess, state: Path, seconds: float | None = None
+) -> int:
+    """Gather evidence, in so many seconds if given; print the verdicts, and write the file."""
     path = arguments.output or _FILE
     if not path.absolute().parent.is_dir():
         raise UserError(f"there is no directory {path.parent}", "name a writable file with -o")
@@ -86,7 +88,8 @@ def examine(arguments: argparse.Namespace, board: BoardAccess, state: Path) -> i
     if memory.found:
         print(f"goes on after {len(memory.found)} of {len(probes())} steps", file=sys.stderr)
     begin, told = time.monotonic(), set[str]()
-    steps = gather(board, memory, quick=arguments.quick, changes=arguments.allow_changes)
+    quick, changes = arguments.quick, arguments.allow_changes
+    steps = gather(board, memory, quick=quick, changes=changes, seconds=seconds)
     for name in steps:
         _tell(memory, told)
         number = list(probes()).index(name) + 1
@@ -102,7 +105,8 @@ def examine(arguments: argparse.Namespace, board: BoardAccess, state: Path) -> i
     document = write(path, memory.found, private_words(board.machine))
     if arguments.json:
         print(as_json(document))
-    memory.forget()
+    if all(one.missing != TIME_OVER for one in memory.found.values()):
+        memory.forget()
     totals = ", ".join(f"{count} {state}" for state, count in counts(found.values()).items())
     print(f"{totals}; see all of {path}: tegrascope prove --show {path}", file=sys.stderr)
     return GOOD

@@ -21,9 +21,10 @@ CHECKS = Checks()
 
 _VERDICTS = ("pure_dla", "dla_plus_reformat", "mixed", "gpu_only")
 # Such an end is no evidence about the builder.
-_NO_ROOM = re.compile(r"memory|timed? ?out|killed|space", re.IGNORECASE)
+_NO_ROOM = r"(?i)^stderr: .*(memory|timed? ?out|killed|space)"
 REFUSED = 3
 _EQUAL, _IDLE, _CHEAP = 0.02, 0.01, 50e-6
+_GIB = 1 << 30
 
 
 def _words(build: Evidence) -> str:
@@ -35,7 +36,7 @@ def _built(build: Evidence) -> Decision | None:
     if build.status == 0:
         return None
     words = _words(build)
-    if build.status is None or build.has(_NO_ROOM.pattern):
+    if build.status is None or build.has(_NO_ROOM):
         return undecided(f"the build did not end: {words}")
     return refuted(f"the build ended with status {build.status}: {words}")
 
@@ -60,15 +61,17 @@ def dla_refused(board: Evidence, build: Evidence) -> Decision:
     return decide(build.status == REFUSED, f"status {build.status}: {_words(build)}")
 
 
-@CHECKS.needs("build_dla", "load")
-def dla_engine_runs(build: Evidence, load: Evidence) -> Decision:
-    """The engine is placed on the DLA and runs there; the second core is not tried."""
+@CHECKS.needs("build_dla", "bench")
+def dla_engine_runs(build: Evidence, bench: Evidence) -> Decision:
+    """The engine is placed on the DLA, is built once for both cores, and powers the second one."""
+    row = _row(bench, "dla1")
     if (bad := _built(build)) is not None:
         return bad
-    placed = _placed(build)
-    if placed == "gpu_only":
-        return refuted("the engine for dla0 runs on the GPU")
-    return undecided(f"{placed}; a run on dla0 ended with {load.status}; try dla1 and builds once")
+    placed, cached = _placed(build), build.value(r"\.dla1\.is_cached$")
+    powered = bench.need(f"^{row}utilization.dla1:powered.value$", "powered time is not known")
+    because = f"{placed}; cached for dla1: {cached}; dla1 is powered for {100 * powered:.0f} %"
+    on_dla = placed in ("pure_dla", "dla_plus_reformat", "mixed")
+    return decide(on_dla and cached == "True" and powered > 0.5, because)
 
 
 @CHECKS.needs("build_forbid")
@@ -84,6 +87,17 @@ def tensorrt_8_path(board: Evidence, build: Evidence) -> Decision:
     if not version.startswith(("8.5", "8.6")):
         return not_here(f"TensorRT {version} is not 8.5 or 8.6", "use JetPack 5 or 6.0")
     return _built(build) or proved(f"TensorRT {version} built an engine and ran it")
+
+
+@CHECKS.needs("build_gpu")
+def build_memory(build: Evidence) -> Decision:
+    """The memory that a build took was less than the estimate before it."""
+    if build.value(r"\.gpu\.is_cached$") != "False":
+        return undecided("nothing was built")
+    wanted = build.need(r"wanted_memory_bytes$", "there was no estimate")
+    taken = build.need("^taken bytes$", "the memory was not read")
+    because = f"it took {taken / _GIB:.2f} GiB, of an estimate of {wanted / _GIB:.2f} GiB"
+    return decide(taken <= wanted, because)
 
 
 @CHECKS.needs("wait")
@@ -103,6 +117,96 @@ def old_cuda_python(board: Evidence, build: Evidence) -> Decision:
     if not re.match(r"11\.|12\.[012]\.", version):
         return not_here(f"cuda-python is {version}", "pip install 'cuda-python<12.3'")
     return _built(build) or proved(f"cuda-python {version} ran an engine")
+
+
+@CHECKS.needs("neighbours", "alone", "after_alone")
+def lone_build_not_slower(before: Evidence, alone: Evidence, after: Evidence) -> Decision:
+    """The latency after a build alone is within 5 % of that of the engine before."""
+    if (bad := _built(alone)) is not None:
+        return bad
+    ends = {
+        (which, end): bench.need(f"^{_row(bench, 'gpu')}latency_seconds.{end}$", "no latency")
+        for which, bench in (("before", before), ("after", after))
+        for end in ("value", "low", "high")
+    }
+    ratio = ends["after", "value"] / ends["before", "value"]
+    because = f"built alone, an inference takes {ratio:.3f} of the time"
+    if ratio > 1.05 and ends["after", "low"] <= ends["before", "high"]:
+        return undecided(because)
+    return decide(ratio <= 1.05, because)
+
+
+@CHECKS.needs("shape", "other_shape")
+def range_of_shapes(one: Evidence, other: Evidence) -> Decision:
+    """Both shapes have right outputs by one engine, whose build took one time."""
+    rows = [(bench, _row(bench, "gpu")) for bench in (one, other)]
+    built = [bench.value(f"^{row}built.build_seconds$") for bench, row in rows]
+    outputs = [bench.value(f"^{row}outputs.verdict$") for bench, row in rows]
+    if not set(outputs) <= {"good", "wrong"}:
+        return undecided(f"outputs are {listed(outputs)}")
+    holds = built[0] is not None and built[0] == built[1] and set(outputs) == {"good"}
+    return decide(holds, f"outputs are {listed(outputs)}; seconds of the build: {listed(built)}")
+
+
+@CHECKS.needs("inputs", "plugin", "unknown_operator")
+def plugins_loaded(inputs: Evidence, plugin: Evidence, unknown: Evidence) -> Decision:
+    """An engine with an operator of NVIDIA's plug-ins runs; one that nobody has is named."""
+    if inputs.value("^plugin library$") != "True":
+        return not_here("libnvinfer_plugin.so was not found", "install TensorRT's plug-ins")
+    named = unknown.status != 0 and unknown.has("UnknownOperator")
+    because = f"with the library: {_words(plugin)}; the unknown operator is named: {named}"
+    if plugin.status != 0 and not plugin.has("cannot be loaded"):
+        return undecided(because)
+    return decide(plugin.status == 0 and named, because)
+
+
+@CHECKS.needs("bench")
+def outputs_bit_equal(bench: Evidence) -> Decision:
+    """The last outputs of each later run differ in no bit from those of the first one."""
+    found = [text for _, text in bench.items(r"rounds\.\d+\.outputs\.difference$")]
+    if not found:
+        return undecided("no outputs were compared")
+    return decide(set(map(float, found)) == {0.0}, f"{len(found)} runs, differ by {listed(found)}")
+
+
+@CHECKS.needs("calibration")
+def calibrates(bench: Evidence) -> Decision:
+    """The engines of int8 have the scales of our calibrator."""
+    rows = [_row(bench, "gpu"), *(row for device, row in _rows(bench) if device != "gpu")]
+    scales = [bench.value(f"^{row}built.int8_scales$") for row in rows]
+    return decide(set(scales) == {"calibrated"}, f"scales: {listed(scales)}")
+
+
+def _same_engines(bench: Evidence, other: Evidence) -> Decision:
+    """Return whether two benchmarks had engines of equal types, with equal errors."""
+    _row(bench, "gpu"), _row(other, "gpu")
+    differ = []
+    others = dict(_rows(other))
+    for device, row in _rows(bench):
+        if device not in others:
+            return undecided(f"{device} did not run")
+        one, two = (
+            (
+                {p.rpartition(".")[2]: t for p, t in found.items(rf"^{at}built\.layer_types\.")},
+                found.need(f"^{at}outputs.relative_error$", "the outputs were not compared"),
+            )
+            for found, at in ((bench, row), (other, others[device]))
+        )
+        if one[0] != two[0] or abs(one[1] - two[1]) > _EQUAL * max(one[1], two[1]):
+            differ.append(f"{device}: {one[0]}, {one[1]:.3g} and {two[0]}, {two[1]:.3g}")
+    return decide(not differ, f"engines that differ: {listed(differ)}")
+
+
+@CHECKS.needs("calibration", "from_cache")
+def cache_same_engine(bench: Evidence, cached: Evidence) -> Decision:
+    """Layers and errors by the cache are those by the inputs."""
+    return _same_engines(bench, cached)
+
+
+@CHECKS.needs("calibration", "other_cache")
+def cache_other_release(bench: Evidence, cached: Evidence) -> Decision:
+    """Layers and errors by a cache with another header are the same."""
+    return _same_engines(bench, cached)
 
 
 @CHECKS.needs("standalone_int8")
@@ -183,14 +287,14 @@ def no_gpu_work(bench: Evidence) -> Decision:
 
 @CHECKS.needs("bench")
 def plan_on_both_cores(bench: Evidence) -> Decision:
-    """The engine that was built for one core is found for the other, and its outputs are equal."""
+    """Both cores have one engine, whose build took one time, and equal outputs."""
     rows = [_row(bench, device) for device in ("dla0", "dla1")]
-    cached = [bench.value(f"^{row}built.is_cached$") for row in rows]
+    built = [bench.value(f"^{row}built.build_seconds$") for row in rows]
     errors = [bench.value(f"^{row}outputs.relative_error$") for row in rows]
     if None in errors:
         return undecided("the outputs were not compared")
-    holds = cached == ["True", "True"] and errors[0] == errors[1]
-    return decide(holds, f"cached: {listed(cached)}; errors of outputs: {listed(errors)}")
+    holds = None not in built and built[0] == built[1] and errors[0] == errors[1]
+    return decide(holds, f"seconds of the build: {listed(built)}; errors: {listed(errors)}")
 
 
 @CHECKS.needs("bench")

@@ -10,23 +10,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
+from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from pydantic import Field
 
-from ...collectors.base import Stamped
 from ...collectors.board.boards import jetpack_of
 from ...collectors.board.machine import Machine
-from ...collectors.board.readers import clock_of, clocks_locked
+from ...collectors.board.readers import available_bytes, clock_of, clocks_locked
 from ...collectors.board.sysfs import FINDERS
 from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child, start_tied
 from ...collectors.lines.collector import tegrastats_command
 from ...collectors.lines.program import LineSocket
 from ...parsers.dla import Ended, Lost, Submitted, parse_trace_line
-from ...parsers.errors import ParseError, UserError
+from ...parsers.errors import PIP_INSTALL, ParseError, UserError
 from ...parsers.records import Record
 from ...parsers.signals import GPU_FREQUENCY
 from ..doctor.findings import read_board
@@ -36,7 +36,9 @@ from .scrub import clean
 
 ROOT_REMEDY = "run tegrascope prove where sudo works, or as root"
 _TRACING, _FIRMWARE = "/sys/kernel/tracing", "/sys/kernel/debug/nvdla*/firmware"
-_MOST_LINES = 400
+_MOST_LINES, _MOST_OF_JSON = 400, 100_000
+_GLANCE_SECONDS = 0.2
+_NVDLAS = ("/sys/bus/platform/devices/*.nvdla*", "/dev/nvhost-ctrl-nvdla*")
 _POWERED = "/sys/bus/platform/devices/*.nvdla*/power/runtime_active_time"
 
 
@@ -86,26 +88,42 @@ class BoardAccess:
         return start_tied(words, {**self.machine.environ, "LC_ALL": "C"})
 
     def run(
-        self, argv: Sequence[str], seconds: float, *, root: bool = False, most: int = _MOST_LINES
+        self,
+        argv: Sequence[str],
+        seconds: float,
+        *,
+        root: bool = False,
+        most: int = _MOST_LINES,
+        keep: str = "",
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> Evidence:
-        """Run a program until it ends, has printed ``most`` lines, or the time is over."""
+        """Run a program until it ends, has printed ``most`` lines, or the time is over.
+
+        Args:
+            keep: Paths of the JSON document that it prints, as a regular expression: only these
+                values are kept.
+            meanwhile: Called several times per second.
+        """
         begin, lines, at = time.monotonic(), list[str](), list[float]()
         with self.start(argv, seconds, root=root) as child:
             # A program of root cannot be ended by us, so it is read to its end.
             while (root or len(lines) < most) and (
                 left := begin + seconds + 5 * root - time.monotonic()
             ) > 0:
-                line = child.read(left)
-                if isinstance(line, Quiet):
+                line = child.read(min(left, _GLANCE_SECONDS))
+                meanwhile()
+                if line is Quiet.END:
                     break
+                if isinstance(line, Quiet):
+                    continue
                 lines.append(line.value)
                 at.append(round(line.monotonic_ns / 1e9 - begin, 3))
         ended = (root or len(lines) < most) and left > 0
+        words = [f"stderr: {one}" for one in child.last_words[-12:]]
+        kept = _figures(lines, keep) if keep else lines
         return Evidence(
-            lines=tuple(
-                map(clean, [*lines, *(f"stderr: {one}" for one in child.last_words[-12:])])
-            ),
-            at_seconds=tuple(at),
+            lines=tuple(map(clean, [*kept, *words])),
+            at_seconds=() if keep else tuple(at),
             status=child.returncode if ended else None,
             seconds=round(time.monotonic() - begin, 3),
         )
@@ -133,12 +151,11 @@ class Probe(Record):
     about: str
     seconds: float
     quick: bool = True
-    needs: tuple[Literal["dla", "tensorrt"], ...] = ()
+    needs: tuple[Literal["dla", "tensorrt", "inputs"], ...] = ()
     root: bool = False
     changes: str = ""
     files: tuple[str, ...] = ()
-    command: str = ""
-    json_: str = Field("", alias="json")
+    run: str = ""
     keep: str = ""
 
 
@@ -153,10 +170,8 @@ def gather(board: BoardAccess, name: str, probe: Probe, seconds: float) -> Evide
     """Return the evidence of a step, or raise ``Absent``."""
     if probe.files:
         return Evidence(lines=board.files(*probe.files, root=probe.root))
-    if probe.command:
-        return board.run(_own(board, probe.command), seconds)
-    if probe.json_:
-        return _json(board, probe.json_, probe.keep or _FIGURES, seconds, probe.root)
+    if probe.run:
+        return _command(board, probe.run, seconds, probe.keep, root=probe.root)
     return _FUNCTIONS[name](board, seconds)
 
 
@@ -167,33 +182,33 @@ def flatten(document: Any, path: str = "") -> Iterator[tuple[str, str]]:
         for key, value in pairs:
             yield from flatten(value, f"{path}.{key}" if path else str(key))
     elif isinstance(document, float):
-        yield path, f"{document:.7f}"
+        yield path, f"{document:.7g}"
     else:
         yield path, " ".join(str(document).split())
 
 
 def _own(board: BoardAccess, command: str) -> list[str]:
     """Return one of our own commands, which keeps its files in the directory of this work."""
-    words, own = command.split(), ["--state-dir", str(board.work)]
+    words, own = command.format(work=board.work).split(), ["--state-dir", str(board.work)]
     if words[0] == "bench":
         own += ["-o", str(board.work / "bench")]
     return [*board.tool, *words, *(() if words[0] == "doctor" else own)]
 
 
-def _json(board: BoardAccess, command: str, keep: str, seconds: float, root: bool) -> Evidence:
-    """Keep some paths of the JSON document that our command prints."""
-    begin, lines = time.monotonic(), list[str]()
-    line: Stamped[str] | Quiet = Quiet.TIMEOUT
-    with board.start(_own(board, command), seconds, root=root) as child:
-        while (left := begin + seconds - time.monotonic()) > 0:
-            if isinstance(line := child.read(left), Quiet):
-                break
-            lines.append(line.value)
-    return Evidence(
-        lines=tuple(map(clean, _figures(lines, keep)))[:_MOST_LINES],
-        status=child.returncode if line is Quiet.END else None,
-        seconds=round(time.monotonic() - begin, 3),
-    )
+def _command(
+    board: BoardAccess,
+    command: str,
+    seconds: float,
+    keep: str = "",
+    *,
+    root: bool = False,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Evidence:
+    """Run one of our own commands; of a JSON document, keep some paths."""
+    argv = _own(board, command)
+    keep = (keep or _FIGURES) if "--json" in argv else ""
+    most = _MOST_OF_JSON if keep else _MOST_LINES
+    return board.run(argv, seconds, root=root, most=most, keep=keep, meanwhile=meanwhile)
 
 
 def _figures(lines: Sequence[str], keep: str) -> list[str]:
@@ -211,7 +226,8 @@ def _board(board: BoardAccess, seconds: float) -> Evidence:  # noqa: ARG001
     facts = {
         "model": found.model,
         "module": found.module,
-        "dla_cores": found.dla_cores,
+        # Whether an unknown module has a DLA, its files show.
+        "dla_cores": found.dla_cores if machine.find(*_NVDLAS) else found.dla_cores or 0,
         "l4t": found.l4t,
         "jetpack": jetpack_of(found.l4t),
         "container": found.container is not None,
@@ -331,12 +347,14 @@ def _socket(board: BoardAccess, seconds: float) -> Evidence:
     return Evidence(lines=(*map(clean, lines), f"before: {before}", f"after: {count()}"))
 
 
+_BUILDS = r"^engines\.\w+\.(is_cached|placement\.verdict|circumstances\.wanted_memory_bytes)$"
 _FIGURES = (
     r"accelerators\.\d+\.(device|status|reason|flags\..*|outputs\.(verdict|relative_error)"
-    r"|built\.(is_cached|placement\.verdict|layer_types\..*)|profiled_seconds"
-    r"|layers\.\d+\.(name|seconds|kind|place)|utilization\.gpu\.value"
+    r"|built\.(build_seconds|int8_scales|placement\.verdict|layer_types\..*)|profiled_seconds"
+    r"|layers\.\d+\.(name|seconds|kind|place)|utilization\.(gpu|dla\d:powered)\.value"
     r"|(latency|device_latency|stages\.compute)\.p50_seconds"
     r"|(latency_seconds|net_joules_per_inference|gpu_freed)\.\w+)$"
+    r"|rounds\.\d+\.outputs\.difference$"
     r"|^contention\.together\.\d+\.(status|lanes\.\d+\.(device|slowdown\.value))$"
 )
 
@@ -432,9 +450,53 @@ def _daemon(board: BoardAccess, seconds: float) -> Evidence:
     return Evidence(lines=(*lines, f"cpu ratio: {ratio:.7f}"), seconds=round(most, 3))
 
 
+def _inputs(board: BoardAccess, seconds: float) -> Evidence:
+    """Write models and inputs for later steps, and link TensorRT's own library of plug-ins."""
+    board.work.mkdir(parents=True, exist_ok=True)
+    settings = board.work / "nvml.yaml"
+    settings.write_text("telemetry: {nvml: {beside: true}}\n", encoding="utf-8")
+    package = find_spec("tensorrt")
+    folders = [*(package.submodule_search_locations or ())] if package else []
+    found = [
+        *map(board.machine.at, board.machine.find("/usr/lib/*/libnvinfer_plugin.so*")),
+        *(path for folder in folders for path in Path(folder).glob("libnvinfer_plugin.so*")),
+    ]
+    link = board.work / "plugin.so"
+    link.unlink(missing_ok=True)
+    if found:
+        link.symlink_to(found[0])
+    made = board.run(python_child(f"{__package__}.inputs", str(board.work)), seconds)
+    if made.status != 0:
+        raise Absent("the models were not made: onnx is missing", f"{PIP_INSTALL} onnx onnxruntime")
+    return Evidence(lines=(f"plugin library: {bool(found)}",), status=made.status)
+
+
+def _build_gpu(board: BoardAccess, seconds: float) -> Evidence:
+    """Build an engine, and note how much less memory was free meanwhile."""
+    free: list[float] = []
+
+    def look() -> None:
+        free.append(available_bytes(board.machine.text("/proc/meminfo") or "") or inf)
+
+    look()
+    command, keep = "engines build builtin:resnet50 --on gpu --json", _BUILDS
+    built = _command(board, command, seconds, keep, meanwhile=look)
+    taken = clean(f"taken bytes: {free[0] - min(free):.4g}")
+    return built.model_copy(update={"lines": (*built.lines, taken)})
+
+
+def _other_cache(board: BoardAccess, seconds: float) -> Evidence:
+    """Calibrate by a cache whose first line names another release."""
+    _, _, scales = (board.work / "scales.cache").read_text(encoding="ascii").partition("\n")
+    text = f"TRT-8401-MinMaxCalibration\n{scales}"
+    (board.work / "other.cache").write_text(text, encoding="ascii")
+    command = probes()["from_cache"].run.replace("scales.cache", "other.cache")
+    return _command(board, command, seconds)
+
+
 def _wait(board: BoardAccess, seconds: float) -> Evidence:
     """Build twice at once; the later build has to wait."""
-    argv = _own(board, "engines build builtin:resnet50 --on gpu --again")
+    argv = _own(board, "engines build builtin:mobilenet --on gpu --again")
     with board.start(argv, seconds) as first:
         first.read(3.0 * board.line_seconds)
         later = board.run(argv, seconds)
@@ -502,6 +564,9 @@ _FUNCTIONS: dict[str, Callable[[BoardAccess, float], Evidence]] = {
     "venv": _venv,
     "unit": _unit,
     "daemon": _daemon,
+    "inputs": _inputs,
+    "build_gpu": _build_gpu,
+    "other_cache": _other_cache,
     "load": _load,
     "wait": _wait,
     "trtexec": _trtexec,

@@ -24,6 +24,7 @@ CHECKS: Mapping[str, BeliefCheck] = {
     **inference.CHECKS,
     **service.CHECKS,
 }
+TIME_OVER = "the time was over"
 FULL_SECONDS, QUICK_SECONDS = 1200.0, 180.0
 # A probe that would be cut to less is left out.
 _SHORTEST_SECONDS = 5.0
@@ -129,21 +130,18 @@ def _missing(
         return Absent("it takes minutes", "tegrascope prove, without --quick")
     if "tensorrt" in probe.needs and known.value("^tensorrt$") == "none":
         return Absent("there is no TensorRT", "tegrascope doctor names the package")
-    # Whether an unknown module has a DLA, its files show.
-    cores = known.number("^dla_cores$")
-    if "dla" in probe.needs and (cores == 0 or (cores is None and not _has_dla(board))):
+    if "dla" in probe.needs and known.number("^dla_cores$") == 0:
         return Absent("this board has no DLA", DLA_REMEDY)
+    inputs = board.found.get("inputs", Evidence())
+    if "inputs" in probe.needs and inputs.missing is not None:
+        return Absent(inputs.missing, inputs.remedy)
     if probe.root and board.sudo is None:
         return Absent("only root may do this", ROOT_REMEDY)
     if probe.changes and not changes:
         return Absent(f"{probe.changes}, which needs leave", "tegrascope prove --allow-changes")
     if left < _SHORTEST_SECONDS:
-        return Absent("the time was over", "tegrascope prove again: it goes on")
+        return Absent(TIME_OVER, "tegrascope prove again: it goes on")
     return None
-
-
-def _has_dla(board: BoardAccess) -> bool:
-    return bool(board.machine.find("/sys/bus/platform/devices/*.nvdla*", "/dev/nvhost-ctrl-nvdla*"))
 
 
 def _run(

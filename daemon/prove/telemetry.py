@@ -294,3 +294,36 @@ def _groups(read: Sequence[Sample]) -> set[str]:
     last = read[-1]
     found = {"EMC": last.emc, "engines": last.engines, "DLA": last.dla, "rails": last.rails}
     return {name for name, value in found.items() if value}
+
+
+@CHECKS.needs("schedstat")
+def kernel_counts_waits(schedstat: Evidence) -> Decision:
+    """The file of a thread has three numbers."""
+    words = (schedstat.value("schedstat$") or "").split()
+    return decide(len(words) == 3, f"{len(words)} numbers in schedstat")
+
+
+def _given(nvml: Evidence) -> list[str]:
+    """Return what NVML gives, or raise ``Unseen`` if it was not asked."""
+    if not list(nvml.items(r"facts\.(gives|lacks)")):
+        raise Unseen(not_here("NVML gave no sample", "pip install nvidia-ml-py; nvidia-smi"))
+    return [text for _, text in nvml.items(r"facts\.gives\.\d+$")]
+
+
+@CHECKS.needs("board", "nvml", "bench")
+def nvml_of_thor(board: Evidence, nvml: Evidence, bench: Evidence) -> Decision:
+    """It has load and memory by process, and a model on the GPU shows its load."""
+    if board.value("^module$") not in (None, "None", "Thor"):
+        return not_here("this board is neither Thor nor a PC", "use a Thor, or an NVIDIA GPU")
+    given = _given(nvml)
+    load = bench.need(r"accelerators\.0\.utilization\.gpu\.value$", "the GPU's load is not known")
+    because = f"it gives {listed(given)}; the GPU was busy for {100 * load:.0f} %"
+    return decide({"GPU load", "memory by process"} <= {*given} and load > 0.2, because)
+
+
+@CHECKS.needs("board", "nvml")
+def nvml_of_orin_gives_nothing(board: Evidence, nvml: Evidence) -> Decision:
+    """It lacks load, power and memory by process."""
+    if not _is_orin(board):
+        return not_here("this is believed of Orin", "use a board with Orin")
+    return decide(not (given := _given(nvml)), f"it gives {listed(given)}")

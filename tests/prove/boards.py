@@ -137,6 +137,9 @@ def tree_of(kind: Kind) -> dict[str, str]:
         "proc/device-tree/compatible": kind.compatible,
         "proc/device-tree/serial-number": "1423019123456\0",
         "etc/nv_tegra_release": f"# R{release} (release), REVISION: {revision}, GCID: 1\n",
+        "proc/thread-self/schedstat": "1234567 1234 12\n",
+        "proc/meminfo": "MemAvailable: 12000000 kB\n",
+        "usr/lib/aarch64-linux-gnu/libnvinfer_plugin.so.10": "",
         "etc/hostname": "workbench\n",
         "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nalice:x:1000:1000:Alice:/home/alice:\n",
         "etc/nvpmodel.conf": "".join(
@@ -194,7 +197,8 @@ def bench_of(*devices: str) -> str:
                 "built": {
                     "layer_types": {"Half": 50},
                     "placement": {"verdict": "pure_dla"},
-                    "is_cached": True,
+                    "build_seconds": 81.25,
+                    "int8_scales": "calibrated",
                 },
                 "latency": {"p50_seconds": seconds},
                 "device_latency": {"p50_seconds": seconds - 2e-5},
@@ -202,7 +206,7 @@ def bench_of(*devices: str) -> str:
                 "latency_seconds": interval,
                 "net_joules_per_inference": {"low": 0.9 * joules, "high": 1.1 * joules},
                 "gpu_freed": {"value": freed},
-                "utilization": {"gpu": {"value": 0.9 - freed}},
+                "utilization": {"gpu": {"value": 0.9 - freed}, "dla1:powered": {"value": 0.98}},
                 "profiled_seconds": seconds,
                 "layers": [
                     {"name": "n", "kind": "Conv", "place": device[:3], "seconds": seconds / 4}
@@ -211,9 +215,15 @@ def bench_of(*devices: str) -> str:
                 "flags": {"fallback": 2},
             }
         )
-    rows += [{"device": "dla0", "status": "unavailable"}] * ("dla0" not in devices)
+    rows += [
+        {"device": device, "status": "unavailable"}
+        for device in ("dla0", "dla1")
+        if device not in devices
+    ]
     together = [{"status": "ok", "lanes": [{"device": "gpu"}, {"device": "dla0"}]}] * 4
-    return json.dumps({"models": [{"accelerators": rows}], "contention": {"together": together}})
+    rounds = [{"outputs": {"difference": 0.0}}] * 2
+    models = [{"accelerators": rows, "rounds": rounds}]
+    return json.dumps({"models": models, "contention": {"together": together}})
 
 
 def trace_of(tasks: int) -> str:
@@ -244,8 +254,14 @@ bench*"--on dla0 --rounds 1"*)
   for rate in {rates}; do echo 0 >"$rate"; done;;
 bench*) cat {data}/bench.json;;
 *--again*) echo "gpu: waits for process 4711, which builds an engine" >&2; echo "gpu: built";;
+engines*dla0,dla1*) {both};;
 engines*dla0*) {dla};;
-engines*) mkdir -p {work}/models; : >{work}/models/resnet50.onnx; echo "gpu: built, gpu_only";;
+*unknown.onnx*) echo "gpu: no UnknownOperator" >&2; exit 1;;
+*calibrate*) echo "TRT-8601-EntropyCalibration2" >{work}/scales.cache;;
+engines*--json*) mkdir -p {work}/models; : >{work}/models/resnet50.onnx; cat {data}/built.json
+  echo "MemAvailable: 10000000 kB" >{meminfo}; sleep 0.3
+  echo "MemAvailable: 12000000 kB" >{meminfo};;
+engines*) echo "gpu: built, gpu_only";;
 esac"""
 SCRIPTS = {
     "sudo": 'shift; FAKE_ROOT=1 exec "$@"',
@@ -278,22 +294,33 @@ def play(
     user = [_stepped(line, at) for at, line in enumerate(kind.say())]
     plain = [line.partition(" EMC_FREQ")[0] + " GR3D_FREQ 0% " + _tail(line) for line in user]
     lacks = ["EMC", "engines"] + (["DLA"] if "NVDLA" in user[0] else [])
+    nvml = {
+        "gives": ["GPU load", "memory by process"] if name == "thor" else [],
+        "lacks": ["power"],
+    }
     findings = [
         {"check": "board", "facts": facts},
         {"check": "root_fields", "facts": {"lacks": lacks}},
+        {"check": "nvml", "facts": nvml},
     ]
     found_by_root = [
         {"check": name, "level": "good"} for name in ("dla_nodes", "dla_power", "dla_events")
     ]
     dla = 'echo "dla0: engine 3f built in 9.1 s, layers: 50 Half, pure_dla"'
+    both = f"cat {data}/both.json"
     if kind.dla_cores == 0:
-        dla = 'echo "tegrascope: dla0: this board has no DLA" >&2; exit 3'
+        both = dla = 'echo "tegrascope: dla0: this board has no DLA" >&2; exit 3'
+    placed = {"placement": {"verdict": "pure_dla"}}
+    on_both = {"dla0": {"is_cached": False, **placed}, "dla1": {"is_cached": True, **placed}}
+    wanted = {"circumstances": {"wanted_memory_bytes": 3_630_000_000}}
     rootly = [line.replace("NVDLA0 off", "NVDLA0 45%@1600") for line in user[:40]]
     for file, text in {
         "doctor.json": json.dumps({"findings": findings}),
         "user.txt": "\n".join(plain[:40]) + "\n",
         "root.txt": "\n".join(rootly) + "\n",
         "root.json": json.dumps({"findings": found_by_root}),
+        "both.json": json.dumps({"engines": on_both}),
+        "built.json": json.dumps({"engines": {"gpu": {"is_cached": False, **wanted}}}),
         "bench.json": bench_of("gpu", *["dla0", "dla1"][: kind.dla_cores]),
         "cudla.json": bench_of("dla0"),
         "load.json": bench_of("dla0"),
@@ -311,6 +338,8 @@ def play(
             map(str, sorted(base.glob("sys/kernel/debug/nvdla0/firmware/utilization_rate")))
         ),
         "dla": dla,
+        "both": both,
+        "meminfo": base / "proc/meminfo",
     }
     programs = base / "usr/bin"
     programs.mkdir(parents=True)

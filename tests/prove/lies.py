@@ -77,6 +77,19 @@ LIES: dict[str, Lie] = {
     "tegrastats_ends": Lie("socket", lines(r"after: 0", "after: 1")),
     "package_installs": Lie("venv", ended(1)),
     "dla_engine_runs": Lie("build_dla", lines("pure_dla", "gpu_only")),
+    "build_memory": Lie("build_gpu", lines(r"taken bytes: .*", "taken bytes: 4.7e+09")),
+    "lone_build_not_slower": Lie(
+        "after_alone", lines(r"(0\.latency_seconds\.\w+): .*", r"\1: 0.0037")
+    ),
+    "range_of_shapes": Lie("other_shape", lines(r"(0\.built\.build_seconds): .*", r"\1: 80")),
+    "plugins_loaded": Lie("unknown_operator", lines("UnknownOperator", "node")),
+    "outputs_bit_equal": Lie("bench", lines(r"(difference): .*", r"\1: 1e-09")),
+    "calibrates": Lie("calibration", lines("int8_scales: calibrated", "int8_scales: dummy")),
+    "cache_same_engine": Lie("from_cache", lines("layer_types.Half: 50", "layer_types.Half: 49")),
+    "cache_other_release": Lie("other_cache", lines(r"(relative_error): 0\.01", r"\1: 0.02")),
+    "kernel_counts_waits": Lie("schedstat", lines(r"schedstat: .*", "schedstat: 0")),
+    "nvml_of_thor": Lie("nvml", lines("gives.0: GPU load", "gives.0: power"), "thor"),
+    "nvml_of_orin_gives_nothing": Lie("nvml", more("findings.2.facts.gives.0: power")),
     "second_builder_waits": Lie(
         "wait", lines("waits for .*|first ended: .*", "first ended: False")
     ),
@@ -93,7 +106,7 @@ LIES: dict[str, Lie] = {
     "standalone_int8": Lie("standalone_int8", ended(1)),
     "last_error_cheap": Lie("cudla", lines(r"(\.device_latency.*): .*", r"\1: 0.01")),
     "no_gpu_work": Lie("forbid", lines(r"(utilization\.gpu\.value): .*", r"\1: 0.2")),
-    "plan_on_both_cores": Lie("bench", lines(r"(2\.built\.is_cached): .*", r"\1: False")),
+    "plan_on_both_cores": Lie("bench", lines(r"(2\.built\.build_seconds): .*", r"\1: 9.0")),
     "profiler_rows_grouped": Lie("bench", lines(r"1\.layers\.0\.name: .*", LATE)),
     "log_lists_layers": Lie("trtexec", lines("DlaLayer: .*", "DlaLayer: 0")),
     "inspector_says_dla": Lie("trtexec", lines("LayerType DLA", "LayerType Loadable")),

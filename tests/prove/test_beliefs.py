@@ -14,7 +14,7 @@ from tegrascope.daemon.prove.report import beliefs_page, boards_page, verdict_li
 from tegrascope.daemon.prove.runner import CHECKS, SavedEvidence, gather, verdicts
 from tegrascope.daemon.prove.scrub import clean, leaks
 from tegrascope.daemon.results.records import BenchFlag
-from tools.board_page import PAGE, stanzas
+from tools.board_page import PAGE
 
 from .boards import CAPTURES, kinds, play, serve
 from .lies import LIES
@@ -23,7 +23,6 @@ PLAYED = ("agx-orin", "orin-nx", "orin-nano", "xavier", "thor")
 # What no board of any kind proves in twenty minutes: a part of it takes longer, or a person.
 PARTLY = {
     "rail_reading_time",
-    "dla_engine_runs",
     "trace_ids",
     "no_event_lost",
     "inspect_predicts",
@@ -39,6 +38,8 @@ ONLY_ON = {
     "dla_refused": {"orin-nano", "thor"},
     "active_dla_prints_load": {"agx-orin", "orin-nx"},
     "trace_events": {"agx-orin", "orin-nx"},
+    "nvml_of_thor": {"thor"},
+    "nvml_of_orin_gives_nothing": {"agx-orin", "orin-nx", "orin-nano"},
     "rail_labels": set(PLAYED) - {"thor"},
     "sensor_defaults": set(PLAYED) - {"thor"},
 }
@@ -48,7 +49,7 @@ OF_DLA = {
     *("log_lists_layers", "inspector_says_dla", "cudla_runs", "dla_used_flag", "resnet_on_dla"),
     *("trace_lines", "trace_process", "instance_removed", "utilization_rate_form"),
     *("workers_together", "last_error_cheap", "two_streams_fit", "no_gpu_work"),
-    "doctor_root",
+    *("doctor_root", "dla_engine_runs"),
     *("plan_on_both_cores", "profiler_rows_grouped", "standalone_int8"),
 }
 # A run that fails for any reason leaves these undecided, so nothing refutes them.
@@ -142,16 +143,6 @@ def test_issue_form_names_the_commands():
     form = yaml.safe_load((PAGE.parents[1] / ".github/ISSUE_TEMPLATE/board.yml").read_text())
     assert [one["id"] for one in form["body"][1:]] == ["board", "file", "notes", "read"]
     assert "tegrascope prove --show board.zip" in form["body"][0]["attributes"]["value"]
-
-
-def test_row_added_to_the_page_becomes_a_stanza():
-    text = PAGE.read_text(encoding="utf-8")
-    assert stanzas(text) == ""
-    added = stanzas(f"{text}| A new one | its reason | `a \\| b` prints it |\n")
-    assert added == (
-        "\n[a_new_one]\nbelief = '''A new one'''\nreason = '''its reason'''\n"
-        "command = '''`a | b` prints it'''\n"
-    )
 
 
 def test_words_of_our_own_outputs_are_known(proven):

@@ -8,12 +8,14 @@ import string
 import subprocess
 import sys
 import zipfile
+from argparse import Namespace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from tegrascope.daemon.cli import main
+from tegrascope.daemon.commands.prove import examine
 from tegrascope.daemon.prove.belief import Evidence, verdict_of
 from tegrascope.daemon.prove.probes import BoardAccess, Probe, probes
 from tegrascope.daemon.prove.report import as_lines, boards_page, captures, read, write
@@ -230,7 +232,8 @@ def _tree(root: Path) -> dict[str, bytes]:
     return {
         str(path): path.read_bytes()
         for path in root.rglob("*")
-        if path.is_file() and path.name not in ("runtime_active_time", "utilization_rate")
+        if path.is_file()
+        and path.name not in ("runtime_active_time", "utilization_rate", "meminfo")
     }
 
 
@@ -290,7 +293,7 @@ def test_time_is_shared_by_all_probes(place):
             return Evidence()
 
     board = Timed(play(place).machine, place / "state/prove/work")
-    known = {str(at): Probe(about="x", seconds=150.0, command="run") for at in range(5)}
+    known = {str(at): Probe(about="x", seconds=150.0, run="run") for at in range(5)}
     memory = SavedEvidence(board.work.parent, "x")
     names = list(
         gather(board, memory, seconds=320.0, probes=known, clock=lambda: float(next(times)))
@@ -315,3 +318,13 @@ def test_evidence_of_another_board_is_not_taken(place):
     memory.save()
     assert SavedEvidence(board.work.parent, "x").found
     assert SavedEvidence(board.work.parent, "y").found == {}
+
+
+@pytest.mark.parametrize("seconds", [None, 1.0])
+def test_evidence_is_kept_for_the_next_run_only_if_the_time_was_over(place, seconds):
+    board = play(place)
+    options = Namespace(
+        output=place / "p.zip", no_sudo=True, quick=True, json=False, allow_changes=False
+    )
+    assert examine(options, board, board.work.parent, seconds) == 0
+    assert board.work.parent.exists() == (seconds is not None)
