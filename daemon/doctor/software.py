@@ -281,7 +281,7 @@ def judge_rails(sample: Sample, configured: RailRule | None) -> Finding:
     return Check("rails", rails=names, rule=rule.name).good(message)
 
 
-_TRTEXEC = "/usr/src/tensorrt/bin/trtexec"
+TRTEXEC = "/usr/src/tensorrt/bin/trtexec"
 # In a child: a broken driver may crash its process.
 _CUDA_PROGRAM = """
 import ctypes
@@ -309,7 +309,7 @@ def check_inference(context: Context) -> Iterator[Finding]:
         yield judge_dla_cores(found, context.board)
     versions = {name: machine.package(name) for name in _CUDA_PYTHON}
     yield judge_cuda_python(versions, context.board.l4t, needed)
-    path = next((one for one in (_TRTEXEC, "trtexec") if machine.which(one)), None)
+    path = next((one for one in (TRTEXEC, "trtexec") if machine.which(one)), None)
     if path is not None:
         yield Check("trtexec", path=path).good(path)
     else:

@@ -2,7 +2,17 @@
 
 import re
 
-from .belief import Checks, Decision, Evidence, Unseen, decide, not_here, refuted, undecided
+from .belief import (
+    Checks,
+    Decision,
+    Evidence,
+    Unseen,
+    decide,
+    listed,
+    not_here,
+    refuted,
+    undecided,
+)
 from .telemetry import samples
 
 CHECKS = Checks()
@@ -110,6 +120,21 @@ def instance_removed(trace: Evidence) -> Decision:
     return decide(not changed, f"changed: {', '.join(changed) or 'nothing'}")
 
 
+@CHECKS.needs("powered")
+def powered_half_second(powered: Evidence) -> Decision:
+    """The driver suspends a core half a second after its last task."""
+    delays = [text for _, text in powered.items("/autosuspend_delay_ms$")]
+    if not delays:
+        return undecided("the driver names no delay")
+    return decide(set(delays) == {"500"}, f"it suspends after {listed(delays)} ms")
+
+
+@CHECKS.needs("reader")
+def reader_unit(reader: Evidence) -> Decision:
+    """The unit that the socket starts greets."""
+    return decide(reader.has("hello cores"), f"{len(reader.lines) - 2} lines of the unit")
+
+
 def _traced(load: Evidence, name: str) -> tuple[float, float]:
     """Return a count of the trace and the number of tasks, or raise ``Unseen``."""
     why = "no task was traced: the reader needs root and JetPack 6"
@@ -147,3 +172,64 @@ def no_event_lost(load: Evidence) -> Decision:
     lost, tasks = _traced(load, "lost")
     because = f"{tasks:.0f} tasks; the kernel dropped events {lost:.0f} times"
     return refuted(because) if lost else undecided(f"{because}; try ten minutes")
+
+
+def _stamped(load: Evidence) -> Decision:
+    """Return whether the mean time of a task is about the stage ``compute``."""
+    tasks = _traced(load, "ended")[0]
+    ticks = load.need("^trace busy ticks$", "no task has an end")
+    compute = load.need(r"stages\.compute\.p50_seconds$", "the stage is not known")
+    seconds = ticks / max(tasks, 1) / (1e6 * _COUNTER_MHZ)
+    because = f"a task takes {1000 * seconds:.3f} ms, the stage compute {1000 * compute:.3f} ms"
+    return decide(0.7 * compute <= seconds <= 1.1 * compute, because)
+
+
+@CHECKS.needs("load")
+def stamps_of_work(load: Evidence) -> Decision:
+    """A task takes about as long as TensorRT's stage ``compute``."""
+    return _stamped(load)
+
+
+@CHECKS.needs("cudla")
+def cudla_compute_time(load: Evidence) -> Decision:
+    """A task takes about as long as cuDLA's stage ``compute``."""
+    return _stamped(load)
+
+
+@CHECKS.needs("root_work")
+def busy_within_powered(work: Evidence) -> Decision:
+    """Each round with a busy time has none beyond its powered time."""
+    busy = list(work.items(r"bench\..*utilization\.dla0:ftrace\.mean_ratio$"))
+    if not busy:
+        return undecided("no round has a busy time")
+    beyond = [text for _, text in work.items(r"bench\..*dla_beyond_powered_seconds\.")]
+    return decide(not beyond, f"{len(busy)} rounds; seconds beyond powered time: {listed(beyond)}")
+
+
+@CHECKS.needs("root_work")
+def foreign_work(work: Evidence) -> Decision:
+    """The rounds beside a program on the other core have the flag."""
+    if not list(work.items(r"bench\..*utilization\.dla0:ftrace\.mean_ratio$")):
+        return undecided("no round has a busy time")
+    flags = work.number(r"flags\.foreign_dla_activity$") or 0
+    return decide(flags > 0, f"flagged rounds: {flags:.0f}")
+
+
+@CHECKS.needs("root_work")
+def window_on_dla(work: Evidence) -> Decision:
+    """The window of a program has a load of its core, and energy."""
+    if not work.has("^window"):
+        return undecided("the window was not measured")
+    loads = [text for _, text in work.items(r"^window\..*utilization\.dla0:\w+\.mean_ratio$")]
+    joules = work.number(r"^window\..*gross_joules$")
+    because = f"loads of dla0: {listed(loads)}; energy: {joules} J"
+    return decide(any(float(text) > 0 for text in loads) and joules is not None, because)
+
+
+@CHECKS.needs("root_work")
+def firmware_in_key(work: Evidence) -> Decision:
+    """The engine that root built has the version of the firmware."""
+    found = list(work.items(r"^engines\..*machine_dla_firmware$"))
+    if not work.has("^engines"):
+        return undecided("root built no engine")
+    return decide(bool(found), f"engines with a version of the firmware: {len(found)}")

@@ -95,9 +95,9 @@ def build_memory(build: Evidence) -> Decision:
     if build.value(r"\.gpu\.is_cached$") != "False":
         return undecided("nothing was built")
     wanted = build.need(r"wanted_memory_bytes$", "there was no estimate")
-    taken = build.need("^taken bytes$", "the memory was not read")
-    because = f"it took {taken / _GIB:.2f} GiB, of an estimate of {wanted / _GIB:.2f} GiB"
-    return decide(taken <= wanted, because)
+    taken = build.need("^taken MiB$", "the memory was not read") / 1024
+    because = f"it took {taken:.2f} GiB, of an estimate of {wanted / _GIB:.2f} GiB"
+    return decide(taken <= wanted / _GIB, because)
 
 
 @CHECKS.needs("wait")
@@ -412,3 +412,96 @@ def workers_together(bench: Evidence) -> Decision:
         return undecided("no placement was measured")
     bad = [state for state in states if state != "ok"]
     return decide(not bad and bench.status == 0, f"{len(states)} placements, failed: {len(bad)}")
+
+
+@CHECKS.needs("pure", "fell_back")
+def fallback_distinguished(pure: Evidence, fell_back: Evidence) -> Decision:
+    """ResNet-50 is pure; a model with a softmax in the middle is refused by name of the layer."""
+    if (bad := _pure(pure)).state != "proved":
+        return bad
+    if fell_back.status == 0:
+        return refuted(f"a model with a softmax is called {_placed(fell_back)}")
+    return decide(fell_back.has("soft"), f"status {fell_back.status}: {_words(fell_back)}")
+
+
+@CHECKS.needs("board", "quantised")
+def qdq_on_dla(board: Evidence, bench: Evidence) -> Decision:
+    """It runs on the DLA alone with right outputs."""
+    version = board.value("^tensorrt$") or "none"
+    if not version.startswith(("8.5", "8.6", "10.")):
+        return not_here(f"TensorRT {version} is not 8.5 to 10", "use JetPack 5 or 6")
+    outputs = bench.value(f"^{_row(bench, 'dla0')}outputs.verdict$")
+    return decide(outputs == "good", f"its outputs are {outputs}")
+
+
+@CHECKS.needs("bench")
+def subgraph_nodes(bench: Evidence) -> Decision:
+    """A layer on the DLA has the work of its nodes."""
+    row = _row(bench, "dla0")
+    places = [
+        path[:-5] for path, text in bench.items(rf"^{row}layers\.\d+\.place$") if text == "dla"
+    ]
+    if not places:
+        return undecided("no layer on the DLA was timed")
+    known = [place for place in places if bench.number(f"^{re.escape(place)}flops$")]
+    return decide(bool(known), f"{len(known)} of {len(places)} subgraphs have work")
+
+
+@CHECKS.needs("inspect_parts")
+def inspect_parts(verified: Evidence) -> Decision:
+    """Each node of ResNet-50 is where it was predicted."""
+    agreed, compared = (verified.number(rf"\.{name}$") for name in ("agreed", "compared"))
+    if not compared or agreed is None:
+        return undecided("the engine was not compared")
+    return decide(agreed == compared, f"{agreed:.0f} of {compared:.0f} nodes are as predicted")
+
+
+@CHECKS.needs("lock_in")
+def lock_in_on_dla(bench: Evidence) -> Decision:
+    """No problem, and the energy of an inference is within a quarter of the net energy."""
+    row = _row(bench, "dla0")
+    why = "no energy is known"
+    joules = bench.need(f"^{row}lock_in.joules_per_piece.value$", why)
+    net = bench.need(f"^{row}net_joules_per_inference.value$", why)
+    problems = [text for _, text in bench.items(rf"^{row}lock_in.*\.problems\.")]
+    stages = len(list(bench.items(rf"^{row}lock_in_stages\.\w+\.joules_per_piece\.value$")))
+    because = f"{joules / net:.2f} of the net energy; {stages} stages; problems: {listed(problems)}"
+    return decide(not problems and stages > 0 and abs(joules - net) <= 0.25 * net, because)
+
+
+@CHECKS.needs("lock_in")
+def sample_age(bench: Evidence) -> Decision:
+    """The delay that lock-in fits is one of 0 to 50 ms."""
+    lag = bench.need(f"^{_row(bench, 'gpu')}lock_in.lag_seconds$", "no delay was fitted")
+    return decide(lag <= 0.05, f"readings are {1000 * lag:.0f} ms old")
+
+
+@CHECKS.needs("sandbox")
+def tensorrt_in_sandbox(inside: Evidence) -> Decision:
+    """A model runs there on the GPU, and on the DLA if there is one."""
+    states = {
+        device: inside.value(f"^{re.escape(path.removesuffix('device'))}status$")
+        for path, device in inside.items(r"^bench\..*accelerators\.\d+\.device$")
+    }
+    if not states:
+        return undecided(f"nothing ran: {_words(inside)}")
+    bad = [device for device, state in states.items() if state not in ("ok", "unavailable")]
+    return decide(not bad and states["gpu"] == "ok", f"{states}")
+
+
+@CHECKS.needs("sandbox")
+def hosts_denied(inside: Evidence) -> Decision:
+    """The daemon answers to 127.0.0.1, and not to an address of the network."""
+    here, there = inside.value("^self$"), inside.value("^address$")
+    if here in (None, "000"):
+        return undecided("the daemon did not answer to this host")
+    return decide(there == "000", f"status {here} for this host, {there} for its address")
+
+
+@CHECKS.needs("board", "tegrastats", "trtexec_run")
+def jetpack5_python(board: Evidence, lines: Evidence, bench: Evidence) -> Decision:
+    """This program runs there; lines are read, and trtexec too."""
+    if not (board.value("^l4t$") or "").startswith("35."):
+        return not_here("this is not JetPack 5", "use Jetson Linux 35 with a Python 3.10")
+    _row(bench, "gpu")
+    return decide(lines.has("RAM "), f"Python {board.value('^python$')}; trtexec ran")

@@ -3,34 +3,36 @@
 import json
 import os
 import re
+import shlex
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, partial, reduce
 from importlib.util import find_spec
-from math import inf
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from ...collectors.board.boards import jetpack_of
 from ...collectors.board.machine import Machine
+from ...collectors.board.power import SOCKET, PowerClient
 from ...collectors.board.readers import available_bytes, clock_of, clocks_locked
 from ...collectors.board.sysfs import FINDERS
 from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child, start_tied
 from ...collectors.lines.collector import tegrastats_command
 from ...collectors.lines.program import LineSocket
+from ...parsers import nvpmodel
 from ...parsers.dla import Ended, Lost, Submitted, parse_trace_line
 from ...parsers.errors import PIP_INSTALL, ParseError, UserError
 from ...parsers.records import Record
 from ...parsers.signals import GPU_FREQUENCY
 from ..doctor.findings import read_board
-from ..doctor.software import TEGRASTATS
+from ..doctor.software import DLA_TRACE, TEGRASTATS, TRTEXEC
 from .belief import Evidence
 from .scrub import clean
 
@@ -151,11 +153,14 @@ class Probe(Record):
     about: str
     seconds: float
     quick: bool = True
-    needs: tuple[Literal["dla", "tensorrt", "inputs"], ...] = ()
+    needs: tuple[str, ...] = ()
+    remedy: str = ""
     root: bool = False
     changes: str = ""
     files: tuple[str, ...] = ()
     run: str = ""
+    watch: bool = False
+    shell: str = ""
     keep: str = ""
 
 
@@ -170,6 +175,16 @@ def gather(board: BoardAccess, name: str, probe: Probe, seconds: float) -> Evide
     """Return the evidence of a step, or raise ``Absent``."""
     if probe.files:
         return Evidence(lines=board.files(*probe.files, root=probe.root))
+    if probe.shell:
+        words = {
+            "{tool}": shlex.join(board.tool),
+            "{bin}": str(Path(sys.executable).parent),
+            "{root}": str(board.machine.root).rstrip("/"),
+        }
+        text = reduce(lambda text, pair: text.replace(*pair), words.items(), probe.shell)
+        return board.run(["sh", "-c", text], seconds, root=probe.root, keep=probe.keep)
+    if probe.watch:
+        return _watch(board, probe.run, seconds)
     if probe.run:
         return _command(board, probe.run, seconds, probe.keep, root=probe.root)
     return _FUNCTIONS[name](board, seconds)
@@ -182,7 +197,7 @@ def flatten(document: Any, path: str = "") -> Iterator[tuple[str, str]]:
         for key, value in pairs:
             yield from flatten(value, f"{path}.{key}" if path else str(key))
     elif isinstance(document, float):
-        yield path, f"{document:.7g}"
+        yield path, f"{document:.10f}"
     else:
         yield path, " ".join(str(document).split())
 
@@ -300,12 +315,6 @@ def _nvpmodel(board: BoardAccess, seconds: float) -> Evidence:
     return Evidence(lines=(*lines, *answers), status=asked.status)
 
 
-def _timer(board: BoardAccess, seconds: float) -> Evidence:
-    found = board.run(["dmesg"], seconds, root=True, most=100_000)
-    lines = [line for line in found.lines if "arch_timer" in line and "running" in line]
-    return Evidence(lines=tuple(lines[:3]), status=found.status)
-
-
 _TRACER = (f"{_TRACING}/tracing_on", f"{_TRACING}/trace_clock")
 
 
@@ -325,18 +334,18 @@ def _trace(board: BoardAccess, seconds: float) -> Evidence:
     return Evidence(lines=(*before, *hello, *state("after")), status=reader.status)
 
 
-def _socket(board: BoardAccess, seconds: float) -> Evidence:
-    """Read lines of the service's socket, and count its tegrastats after we closed it."""
+def _socket(board: BoardAccess, seconds: float, path: str, enable: str) -> Evidence:
+    """Read lines of a socket of the service, and count tegrastats before and after."""
 
     def count() -> int:
         return len(board.machine.run(["pgrep", "-x", "tegrastats"]).out.split())
 
-    path, lines, before = board.machine.at(TEGRASTATS.path), list[str](), count()
-    if board.machine.there(TEGRASTATS.path) == "absent":
-        raise Absent("the socket of the service is not there", TEGRASTATS.enable)
+    lines, before = list[str](), count()
+    if board.machine.there(path) == "absent":
+        raise Absent("the socket of the service is not there", enable)
     until = time.monotonic() + seconds - 4
     try:
-        with LineSocket(path) as peer:
+        with LineSocket(board.machine.at(path)) as peer:
             while len(lines) < 3 and (left := until - time.monotonic()) > 0:
                 if isinstance(line := peer.read(left), Quiet):
                     break
@@ -351,18 +360,17 @@ _BUILDS = r"^engines\.\w+\.(is_cached|placement\.verdict|circumstances\.wanted_m
 _FIGURES = (
     r"accelerators\.\d+\.(device|status|reason|flags\..*|outputs\.(verdict|relative_error)"
     r"|built\.(build_seconds|int8_scales|placement\.verdict|layer_types\..*)|profiled_seconds"
-    r"|layers\.\d+\.(name|seconds|kind|place)|utilization\.(gpu|dla\d:powered)\.value"
+    r"|layers\.\d+\.(name|seconds|kind|place|flops)|utilization\.(gpu|dla\d:powered)\.value"
     r"|(latency|device_latency|stages\.compute)\.p50_seconds"
     r"|(latency_seconds|net_joules_per_inference|gpu_freed)\.\w+)$"
-    r"|rounds\.\d+\.outputs\.difference$"
+    r"|rounds\.\d+\.(outputs\.difference|telemetry\.sources\.gpu"
+    r"|telemetry\.(dla_beyond_powered_seconds\..*|utilization\.dla0:ftrace\.mean_ratio))$"
     r"|^contention\.together\.\d+\.(status|lanes\.\d+\.(device|slowdown\.value))$"
 )
 
 
-def _load(board: BoardAccess, seconds: float) -> Evidence:
+def _watch(board: BoardAccess, command: str, seconds: float) -> Evidence:
     """Run a model on the DLA and watch it: tegrastats, powered time, firmware and trace."""
-    command = "bench --builtin resnet50 --precision fp16 --on dla0 --rounds 1 --telemetry none"
-    command += " --duration 20 --baseline 1 --json"
     lines = [f"before {line}" for line in board.files(_POWERED)]
     root = board.sudo is not None
     kept: dict[str, list[str]] = {"load": [], "line": [], "trace": []}
@@ -397,7 +405,17 @@ def _load(board: BoardAccess, seconds: float) -> Evidence:
 
 def _trace_counts(lines: Sequence[str]) -> list[str]:
     """Return counts of a trace, whose own lines contain names of processes."""
-    counts = dict.fromkeys(("lines", "unparsed", "submit", "after job_id", "process", "lost"), 0)
+    names = (
+        "lines",
+        "unparsed",
+        "submit",
+        "after job_id",
+        "process",
+        "lost",
+        "ended",
+        "busy ticks",
+    )
+    counts = dict.fromkeys(names, 0)
     submitted: set[int] = set()
     for line in lines:
         counts["lines"] += 1
@@ -412,6 +430,8 @@ def _trace_counts(lines: Sequence[str]) -> list[str]:
             counts["process"] += event.thread is not None
         elif isinstance(event, Ended):
             counts["after job_id"] += event.task in submitted
+            counts["ended"] += 1
+            counts["busy ticks"] += event.end_ticks - event.begin_ticks
         counts["lost"] += isinstance(event, Lost)
     return [f"trace {name}: {count}" for name, count in counts.items()]
 
@@ -476,13 +496,14 @@ def _build_gpu(board: BoardAccess, seconds: float) -> Evidence:
     free: list[float] = []
 
     def look() -> None:
-        free.append(available_bytes(board.machine.text("/proc/meminfo") or "") or inf)
+        now = available_bytes(board.machine.text("/proc/meminfo") or "")
+        free.extend(() if now is None else (now,))
 
     look()
     command, keep = "engines build builtin:resnet50 --on gpu --json", _BUILDS
     built = _command(board, command, seconds, keep, meanwhile=look)
-    taken = clean(f"taken bytes: {free[0] - min(free):.4g}")
-    return built.model_copy(update={"lines": (*built.lines, taken)})
+    taken = [f"taken MiB: {(free[0] - min(free)) / (1 << 20):.0f}"] if free else []
+    return built.model_copy(update={"lines": (*built.lines, *taken)})
 
 
 def _other_cache(board: BoardAccess, seconds: float) -> Evidence:
@@ -492,6 +513,28 @@ def _other_cache(board: BoardAccess, seconds: float) -> Evidence:
     (board.work / "other.cache").write_text(text, encoding="ascii")
     command = probes()["from_cache"].run.replace("scales.cache", "other.cache")
     return _command(board, command, seconds)
+
+
+def _modes(board: BoardAccess, seconds: float) -> Evidence:
+    """Ask the power unit for each mode; it restores the mode at the end of the connection."""
+
+    def mode() -> str:
+        answer = board.run(["nvpmodel", "-q"], seconds)
+        return f"mode {nvpmodel.mode_in_answer(chr(10).join(answer.lines))}"
+
+    lines = [f"before: {mode()}"]
+    try:
+        with closing(PowerClient(board.machine.at(str(SOCKET)))) as client:
+            for one in nvpmodel.parse_modes(board.machine.text("/etc/nvpmodel.conf") or ""):
+                try:
+                    client.ask(f"mode {one.name}")
+                    lines.append("answer: ok")
+                except UserError as refusal:
+                    lines.append(f"answer: {refusal.message}; {refusal.remedy}")
+                    lines.append(f"refused in: {mode()}")
+    except UserError as error:
+        raise Absent("the power unit takes no connection", error.remedy) from error
+    return Evidence(lines=tuple(map(clean, [*lines, f"after: {mode()}"])))
 
 
 def _wait(board: BoardAccess, seconds: float) -> Evidence:
@@ -511,7 +554,8 @@ def _trtexec(board: BoardAccess, seconds: float) -> Evidence:
         raise Absent("no engine of a model was built before", "tegrascope prove, without --quick")
     layers = board.work / "layers.json"
     options = "--fp16 --useDLACore=0 --allowGPUFallback --skipInference --verbose"
-    argv = ["trtexec", f"--onnx={models[0]}", *options.split(), "--profilingVerbosity=detailed"]
+    program = TRTEXEC if board.machine.which(TRTEXEC) else "trtexec"
+    argv = [program, f"--onnx={models[0]}", *options.split(), "--profilingVerbosity=detailed"]
     done = board.run([*argv, f"--exportLayerInfo={layers}"], seconds, most=200_000)
     words = {word: sum(word in line for line in done.lines) for word in ("DlaLayer", "GpuLayer")}
     lines = [f"{word}: {count}" for word, count in words.items()]
@@ -530,26 +574,6 @@ def restore(board: BoardAccess) -> list[str]:
     return ["systemctl", "start" if state == "active" else "stop", _UNIT]
 
 
-def _unit(board: BoardAccess, seconds: float) -> Evidence:
-    """Start and stop the unit, with the time of each."""
-    if board.machine.run(["systemctl", "cat", _UNIT]).status != 0:
-        raise Absent("the unit is not installed", "sudo tegrascope service install")
-    lines = []
-    for action in ("start", "stop"):
-        done = board.run(["systemctl", action, _UNIT], seconds / 2, root=True)
-        lines += [f"{action} seconds: {done.seconds:.3f}", f"{action} status: {done.status}"]
-    return Evidence(lines=tuple(lines))
-
-
-def _venv(board: BoardAccess, seconds: float) -> Evidence:
-    """Import the libraries in the Python of the package, but for the current directory."""
-    python = "/usr/lib/tegrascope/venv/bin/python"
-    if board.machine.there(python) != "there":
-        raise Absent("the package is not installed", "sudo apt install ./tegrascope_*_arm64.deb")
-    program = "import numpy, tensorrt, cuda.bindings.runtime as c; print('ok')"
-    return board.run([str(board.machine.at(python)), "-I", "-c", program], seconds)
-
-
 _FUNCTIONS: dict[str, Callable[[BoardAccess, float], Evidence]] = {
     "board": _board,
     "rail_times": _rail_times,
@@ -558,16 +582,14 @@ _FUNCTIONS: dict[str, Callable[[BoardAccess, float], Evidence]] = {
     "nvpmodel": _nvpmodel,
     "tegrastats": _tegrastats,
     "root_tegrastats": partial(_tegrastats, root=True),
-    "timer": _timer,
     "trace": _trace,
-    "socket": _socket,
-    "venv": _venv,
-    "unit": _unit,
+    "socket": partial(_socket, path=TEGRASTATS.path, enable=TEGRASTATS.enable),
+    "reader": partial(_socket, path=DLA_TRACE.path, enable=DLA_TRACE.enable),
+    "modes": _modes,
     "daemon": _daemon,
     "inputs": _inputs,
     "build_gpu": _build_gpu,
     "other_cache": _other_cache,
-    "load": _load,
     "wait": _wait,
     "trtexec": _trtexec,
 }

@@ -12,7 +12,7 @@ from ... import __version__
 from ...parsers.errors import UserError
 from ...parsers.records import Record
 from .belief import STATES, Belief, Decision, Evidence, State, beliefs
-from .runner import verdicts
+from .runner import CHECKS, verdicts
 from .scrub import clean, leaks
 
 _MEMBER = "prove.json"
@@ -131,12 +131,16 @@ def counts(found: Iterable[Decision]) -> dict[State, int]:
 
 
 def beliefs_page(page: str) -> str:
-    """Return docs/on-a-board.md with its table made anew; the table is the end of the page."""
-    rows = (
-        tuple(text.replace("|", r"\|") for text in (one.belief, one.reason, one.command))
-        for one in beliefs().values()
-    )
-    return page.partition(_HEAD)[0] + _HEAD + _rows(rows)
+    """Return docs/on-a-board.md with its tables made anew; they are the end of the page."""
+    text = page.partition("\n## ")[0]
+    for how, by_hand in (("by tegrascope prove", False), ("by hand", True)):
+        rows = [
+            tuple(text.replace("|", r"\|") for text in (one.belief, one.reason, one.command))
+            for name, one in beliefs().items()
+            if (name not in CHECKS) is by_hand
+        ]
+        text += f"\n## Checked {how}: {len(rows)}\n\n{_HEAD}{_rows(rows)}"
+    return text
 
 
 def boards_page(documents: Sequence[Document]) -> str:

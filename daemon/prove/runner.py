@@ -132,6 +132,9 @@ def _missing(
         return Absent("there is no TensorRT", "tegrascope doctor names the package")
     if "dla" in probe.needs and known.number("^dla_cores$") == 0:
         return Absent("this board has no DLA", DLA_REMEDY)
+    for path in probe.needs:
+        if path.startswith("/") and not board.machine.find(path):
+            return Absent(f"there is no {path}", probe.remedy)
     inputs = board.found.get("inputs", Evidence())
     if "inputs" in probe.needs and inputs.missing is not None:
         return Absent(inputs.missing, inputs.remedy)

@@ -303,8 +303,10 @@ def kernel_counts_waits(schedstat: Evidence) -> Decision:
     return decide(len(words) == 3, f"{len(words)} numbers in schedstat")
 
 
-def _given(nvml: Evidence) -> list[str]:
-    """Return what NVML gives, or raise ``Unseen`` if it was not asked."""
+def _given(board: Evidence, nvml: Evidence, *modules: str) -> list[str]:
+    """Return what NVML gives, or raise ``Unseen`` on other boards: by default but Thor or a PC."""
+    if not any(word in str(board.value("^module$")) for word in modules or ("None", "Thor")):
+        raise Unseen(not_here("this is believed of other boards", "use the board that it names"))
     if not list(nvml.items(r"facts\.(gives|lacks)")):
         raise Unseen(not_here("NVML gave no sample", "pip install nvidia-ml-py; nvidia-smi"))
     return [text for _, text in nvml.items(r"facts\.gives\.\d+$")]
@@ -313,9 +315,7 @@ def _given(nvml: Evidence) -> list[str]:
 @CHECKS.needs("board", "nvml", "bench")
 def nvml_of_thor(board: Evidence, nvml: Evidence, bench: Evidence) -> Decision:
     """It has load and memory by process, and a model on the GPU shows its load."""
-    if board.value("^module$") not in (None, "None", "Thor"):
-        return not_here("this board is neither Thor nor a PC", "use a Thor, or an NVIDIA GPU")
-    given = _given(nvml)
+    given = _given(board, nvml)
     load = bench.need(r"accelerators\.0\.utilization\.gpu\.value$", "the GPU's load is not known")
     because = f"it gives {listed(given)}; the GPU was busy for {100 * load:.0f} %"
     return decide({"GPU load", "memory by process"} <= {*given} and load > 0.2, because)
@@ -324,6 +324,45 @@ def nvml_of_thor(board: Evidence, nvml: Evidence, bench: Evidence) -> Decision:
 @CHECKS.needs("board", "nvml")
 def nvml_of_orin_gives_nothing(board: Evidence, nvml: Evidence) -> Decision:
     """It lacks load, power and memory by process."""
-    if not _is_orin(board):
-        return not_here("this is believed of Orin", "use a board with Orin")
-    return decide(not (given := _given(nvml)), f"it gives {listed(given)}")
+    return decide(not (given := _given(board, nvml, "Orin")), f"it gives {listed(given)}")
+
+
+@CHECKS.needs("board", "nvml", "sandbox")
+def nvml_in_sandbox(board: Evidence, nvml: Evidence, inside: Evidence) -> Decision:
+    """It gives there what it gives outside."""
+    given, there = _given(board, nvml), _given(board, inside)
+    return decide({*there} >= {*given}, f"it gives {listed(there)}, outside {listed(given)}")
+
+
+@CHECKS.needs("board", "tegrastats", "bench")
+def thor_prints_no_gpu_load(board: Evidence, lines: Evidence, bench: Evidence) -> Decision:
+    """No line has a load, and that of a busy GPU came from NVML."""
+    if board.value("^module$") != "Thor":
+        return not_here("this is believed of Thor", "use a Thor")
+    idle = [s for s in samples(lines) if s.gpu is not None and s.gpu.utilization_ratio is not None]
+    sources = {text for _, text in bench.items(r"telemetry\.sources\.gpu$")}
+    if not idle and not sources:
+        return undecided("no model ran on the GPU")
+    because = f"{len(idle)} lines have a load; it comes from {listed(sorted(sources))}"
+    return decide(not idle and sources == {"nvml"}, because)
+
+
+@CHECKS.needs("modes")
+def power_unit_modes(modes: Evidence) -> Decision:
+    """Each mode that needs no reboot is set, and the one that was found is restored."""
+    answers = [text for _, text in modes.items("^answer$") if "reboot" not in text]
+    before, after = modes.value("^before$"), modes.value("^after$")
+    if not answers:
+        return not_here("no mode can be set without a reboot", "use another board")
+    because = f"answers: {listed(answers)}; {before} before, {after} after"
+    return decide(set(answers) == {"ok"} and before == after, because)
+
+
+@CHECKS.needs("modes")
+def reboot_mode_refused(modes: Evidence) -> Decision:
+    """A mode that needs a reboot is refused with these words, and the one before stays."""
+    refused = [text for _, text in modes.items("^answer$") if "reboot" in text]
+    if not refused:
+        return not_here("no mode of this board needs a reboot", "use AGX Orin or Orin Nano")
+    stays = {modes.value("^before$"), *(text for _, text in modes.items("^refused in$"))}
+    return decide(len(stays) == 1, f"{len(refused)} modes need a reboot; modes: {listed([*stays])}")

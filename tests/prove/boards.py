@@ -14,6 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from tegrascope.collectors.board.machine import Machine
+from tegrascope.collectors.board.power import SOCKET
 from tegrascope.daemon.doctor.software import TEGRASTATS
 from tegrascope.daemon.prove.probes import BoardAccess
 from tests.fakes.board_tree import AGX_ORIN, DLAS, HOST1X, SENSORS, write_board
@@ -140,6 +141,7 @@ def tree_of(kind: Kind) -> dict[str, str]:
         "proc/thread-self/schedstat": "1234567 1234 12\n",
         "proc/meminfo": "MemAvailable: 12000000 kB\n",
         "usr/lib/aarch64-linux-gnu/libnvinfer_plugin.so.10": "",
+        "etc/systemd/system/tegrascope.service": "[Service]\nUser=tegrascope\n",
         "etc/hostname": "workbench\n",
         "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nalice:x:1000:1000:Alice:/home/alice:\n",
         "etc/nvpmodel.conf": "".join(
@@ -171,6 +173,7 @@ def tree_of(kind: Kind) -> dict[str, str]:
             f"{ZONES}{number}/trip_point_0_temp": "104500\n",
         }
     for core in range(kind.dla_cores):
+        files[f"{HOST1X}/{DLAS[core]}/power/autosuspend_delay_ms"] = "500\n"
         files[f"{HOST1X}/{DLAS[core]}/power/runtime_active_time"] = "1200\n"
         if release >= 36:
             folder = f"sys/kernel/debug/nvdla{core}/firmware"
@@ -204,12 +207,24 @@ def bench_of(*devices: str) -> str:
                 "device_latency": {"p50_seconds": seconds - 2e-5},
                 "stages": {"compute": {"p50_seconds": seconds}},
                 "latency_seconds": interval,
-                "net_joules_per_inference": {"low": 0.9 * joules, "high": 1.1 * joules},
+                "lock_in": {"joules_per_piece": {"value": joules}, "lag_seconds": 0.02},
+                "lock_in_stages": {"compute": {"joules_per_piece": {"value": joules}}},
+                "net_joules_per_inference": {
+                    "value": joules,
+                    "low": 0.9 * joules,
+                    "high": 1.1 * joules,
+                },
                 "gpu_freed": {"value": freed},
                 "utilization": {"gpu": {"value": 0.9 - freed}, "dla1:powered": {"value": 0.98}},
                 "profiled_seconds": seconds,
                 "layers": [
-                    {"name": "n", "kind": "Conv", "place": device[:3], "seconds": seconds / 4}
+                    {
+                        "name": "n",
+                        "kind": "Conv",
+                        "place": device[:3],
+                        "seconds": seconds / 4,
+                        "flops": 900,
+                    }
                     for at in range(4)
                 ],
                 "flags": {"fallback": 2},
@@ -221,7 +236,8 @@ def bench_of(*devices: str) -> str:
         if device not in devices
     ]
     together = [{"status": "ok", "lanes": [{"device": "gpu"}, {"device": "dla0"}]}] * 4
-    rounds = [{"outputs": {"difference": 0.0}}] * 2
+    sources = {"gpu": "tegrastats" if "dla0" in devices else "nvml"}
+    rounds = [{"outputs": {"difference": 0.0}, "telemetry": {"sources": sources}}] * 2
     models = [{"accelerators": rows, "rounds": rounds}]
     return json.dumps({"models": models, "contention": {"together": together}})
 
@@ -236,7 +252,7 @@ def trace_of(tasks: int) -> str:
         )
         lines.append(
             f"     kworker/3:1-112 [003] ..... 12.{task:06d}: job_timestamps: "
-            f"job_id={task} begin=3125000000000 end=3125031250000"
+            f"job_id={task} begin=3125000000000 end=3125000500000"
         )
     return "\n".join(lines)
 
@@ -246,7 +262,14 @@ doctor*) if [ -n "$FAKE_ROOT" ]; then cat {data}/root.json; else cat {data}/doct
 run*) exec sleep 60;;
 inspect*) echo '{{"checks": [{{"agreed": 50, "compared": 50, "differences": []}}]}}';;
 *--contention*) cat {data}/bench.json;;
-bench*cudla*) cat {data}/cudla.json;;
+bench*c.yaml*) cat {data}/root_work.json;;
+exec*)
+  for word in "$@"; do
+    [ "$last" = --json ] && cat {data}/window.json >"$word"
+    last=$word
+  done;;
+engines*list*) cat {data}/engines.json;;
+bench*cudla*) sleep 1; cat {data}/cudla.json;;
 bench*"--on dla0 --rounds 1"*)
   for core in {powered}; do echo $(($(cat "$core") + 7800)) >"$core"; done
   for rate in {rates}; do echo 93.1234 >"$rate"; done
@@ -254,6 +277,7 @@ bench*"--on dla0 --rounds 1"*)
   for rate in {rates}; do echo 0 >"$rate"; done;;
 bench*) cat {data}/bench.json;;
 *--again*) echo "gpu: waits for process 4711, which builds an engine" >&2; echo "gpu: built";;
+*softmax.onnx*) echo "dla0: the layer soft runs on the GPU" >&2; exit 1;;
 engines*dla0,dla1*) {both};;
 engines*dla0*) {dla};;
 *unknown.onnx*) echo "gpu: no UnknownOperator" >&2; exit 1;;
@@ -268,9 +292,15 @@ SCRIPTS = {
     "tegrastats": 'f={data}/user.txt; [ -n "$FAKE_ROOT" ] && f={data}/root.txt\n'
     'while :; do while read -r line; do echo "$line" || exit; sleep 0.02; done <$f; done',
     "nvpmodel": 'echo "NV Power Mode: MODE"; echo 1',
+    "systemd-run": 'case "$*" in *--wait*) while [ "$1" != tegrascope ]; do shift; done\n'
+    'shift; exec {tool} "$@";; esac',
+    "curl": 'case "$*" in *127.0.0.1*) printf 200;; *) printf 000;; esac',
+    "hostname": "echo 192.168.1.7",
+    "sleep": '[ "$1" = 8 ] || exec /bin/sleep "$1"',
     "dmesg": 'echo "[    0.0] arch_timer: cp15 timer(s) running at 31.25MHz (phys)."; echo alice',
     "pgrep": "exit 1",
-    "systemctl": 'case "$1" in is-active) cat {data}/unit;; start) echo active >{data}/unit;;'
+    "systemctl": 'case "$1" in is-active) cat {data}/unit;; cat) echo User=tegrascope;;'
+    " start) echo active >{data}/unit;;"
     " stop) echo inactive >{data}/unit;; esac",
     "tegrascope-dla-trace": "cat {data}/trace.txt; sleep 0.3",
     "trtexec": 'for word in Dla Gpu; do echo "[V] ${{word}}Layer: Conv_0"; done\n'
@@ -292,11 +322,20 @@ def play(
     release = f"{kind.release[0]}.{kind.release[1]}"
     facts = {"module": "AGX Orin", "l4t": release, "jetpack": "6.2", "id": 1}
     user = [_stepped(line, at) for at, line in enumerate(kind.say())]
-    plain = [line.partition(" EMC_FREQ")[0] + " GR3D_FREQ 0% " + _tail(line) for line in user]
+    load = " " if name == "thor" else " GR3D_FREQ 0% "
+    plain = [line.partition(" EMC_FREQ")[0] + load + _tail(line) for line in user]
     lacks = ["EMC", "engines"] + (["DLA"] if "NVDLA" in user[0] else [])
     nvml = {
         "gives": ["GPU load", "memory by process"] if name == "thor" else [],
         "lacks": ["power"],
+    }
+    work = {
+        "accelerators": [{"device": "dla0", "status": "ok", "flags": {"foreign_dla_activity": 2}}],
+        "rounds": [{"telemetry": {"utilization": {"dla0:ftrace": {"mean_ratio": 0.9}}}}],
+    }
+    window = {
+        "telemetry": {"utilization": {"dla0:tegrastats": {"mean_ratio": 0.8}}},
+        "energy": {"gross_joules": 120.5},
     }
     findings = [
         {"check": "board", "facts": facts},
@@ -304,7 +343,8 @@ def play(
         {"check": "nvml", "facts": nvml},
     ]
     found_by_root = [
-        {"check": name, "level": "good"} for name in ("dla_nodes", "dla_power", "dla_events")
+        {"check": "nvml", "facts": nvml},
+        *({"check": c, "level": "good"} for c in ("dla_nodes", "dla_power", "dla_events")),
     ]
     dla = 'echo "dla0: engine 3f built in 9.1 s, layers: 50 Half, pure_dla"'
     both = f"cat {data}/both.json"
@@ -319,6 +359,9 @@ def play(
         "user.txt": "\n".join(plain[:40]) + "\n",
         "root.txt": "\n".join(rootly) + "\n",
         "root.json": json.dumps({"findings": found_by_root}),
+        "root_work.json": json.dumps({"models": [work]}),
+        "window.json": json.dumps(window),
+        "engines.json": json.dumps({"engines": [{"parts": {"machine_dla_firmware": "1.4"}}]}),
         "both.json": json.dumps({"engines": on_both}),
         "built.json": json.dumps({"engines": {"gpu": {"is_cached": False, **wanted}}}),
         "bench.json": bench_of("gpu", *["dla0", "dla1"][: kind.dla_cores]),
@@ -330,6 +373,7 @@ def play(
         (data / file).write_text(text.rstrip("\n") + "\n", encoding="utf-8")
     words = {
         "data": data,
+        "tool": base / "usr/bin/tool",
         "work": root / "state/prove/work",
         "powered": " ".join(
             map(str, sorted(base.glob(f"{HOST1X}/*/power/runtime_active_time"))[:1])
@@ -379,10 +423,10 @@ def _stepped(line: str, at: int) -> str:
     return re.sub(r"VDD_CPU_CV \d+mW", f"VDD_CPU_CV {397 * (1 + at % 5)}mW", line)
 
 
-def serve(board: BoardAccess, lines: Sequence[str]) -> socket.socket:
-    """Serve lines at the socket of the service, for one client, until it is closed."""
-    path = board.machine.at(TEGRASTATS.path)
-    path.parent.mkdir(parents=True)
+def serve(board: BoardAccess, lines: Sequence[str], where: str = TEGRASTATS.path) -> socket.socket:
+    """Serve lines at a socket of the service, for one client, until it is closed."""
+    path = board.machine.at(where)
+    path.parent.mkdir(parents=True, exist_ok=True)
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(path))
     server.listen()
@@ -393,6 +437,24 @@ def serve(board: BoardAccess, lines: Sequence[str]) -> socket.socket:
             with client:
                 client.sendall("".join(f"{line}\n" for line in lines).encode())
                 client.recv(1)
+
+    if lines:
+        threading.Thread(target=answer, daemon=True).start()
+    return server
+
+
+def serve_modes(board: BoardAccess, *, reboots: bool) -> socket.socket:
+    """Play the power unit for one client; on a board that reboots, MAXN needs that."""
+    server = serve(board, (), str(SOCKET))
+
+    def answer() -> None:
+        with suppress(OSError):
+            client, _ = server.accept()
+            with client, client.makefile("r", encoding="utf-8") as asked:
+                for line in asked:
+                    refused = reboots and "MAXN" in line
+                    words = "error power mode MAXN needs a reboot: set it by hand"
+                    client.sendall(f"{words if refused else 'ok mode=1'}\n".encode())
 
     threading.Thread(target=answer, daemon=True).start()
     return server
