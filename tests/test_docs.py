@@ -19,7 +19,7 @@ from tegrascope.daemon.cli import make_parser
 from tegrascope.daemon.commands import INSTALLED_STATE
 from tegrascope.daemon.commands.service import installed_files
 from tegrascope.daemon.doctor.software import TEGRASTATS
-from tegrascope.daemon.settings.config import Config, Workload
+from tegrascope.daemon.settings.config import Config, Otlp, Workload
 from tegrascope.daemon.settings.file import read_settings
 from tests.daemons import start
 from tools import metrics_page, published_page
@@ -170,7 +170,7 @@ def test_every_setting_is_documented():
     (block,) = yaml_blocks("docs/configuration.md")
     shown = set(re.findall(r"^[ -]*(\w+):", block, re.MULTILINE))
     shown |= set(re.findall(r"`(\w+):", block))
-    for section in (Config, Workload, *(type(value) for _, value in Config())):
+    for section in (Config, Workload, Otlp, *(type(value) for _, value in Config())):
         for name in getattr(section, "model_fields", {}):
             assert name in shown, name
 

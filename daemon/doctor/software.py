@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from ...collectors.backends.tensorrt_probe import Capabilities
 from ...collectors.base import Stamped
@@ -23,7 +24,7 @@ from ...parsers.errors import PIP_INSTALL, ParseError, UserError
 from ...parsers.nvml import GpuFacts, parse_nvml_line
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
-from ..settings.config import Workload, split_listen
+from ..settings.config import OTLP_PACKAGE, OTLP_REMEDY, Otlp, Workload, split_listen
 from .findings import Board, Check, Context, Finding, docker
 
 
@@ -537,6 +538,27 @@ def check_service(context: Context) -> Iterator[Finding]:
         health = machine.get(local, port, "/healthz")
         ready = machine.get(local, port, "/readyz") if health.status == 200 else health
         yield judge_daemon(listen, health, ready)
+    if context.config.otlp is not None:
+        yield check_otlp(machine, context.config.otlp)
+
+
+def check_otlp(machine: Machine, settings: Otlp) -> Finding:
+    """Report whether metrics and runs can be sent: the packages, the files, and the receiver."""
+    endpoint = settings.endpoint
+    check = Check("otlp", endpoint=endpoint, version=machine.package(OTLP_PACKAGE))
+    if machine.package(OTLP_PACKAGE) is None:
+        return check.missing("nothing is sent by OTLP: its packages are missing", OTLP_REMEDY)
+    for file in (settings.headers_file, settings.ca_file, settings.cert_file, settings.key_file):
+        if file is not None and not machine.can_read(str(file)):
+            remedy = f"let the daemon's user read it: namei -l {file} shows the owner"
+            return check.broken(f"nothing is sent by OTLP: {file} cannot be read", remedy)
+    parts = urlsplit(endpoint)
+    if parts.scheme == "http":  # of TLS, only the daemon knows whether it works
+        answer = machine.get(parts.hostname or "", parts.port or 80, parts.path or "/")
+        if answer.status is None:
+            message = f"no OTLP receiver answers at {endpoint} ({answer.message})"
+            return check.broken(message, "start it, or correct otlp.endpoint; data waits meanwhile")
+    return check.good(f"metrics and runs are sent to {endpoint}")
 
 
 def judge_unit(answer: Answer | None) -> Finding:

@@ -210,6 +210,9 @@ _ROWS = (
     MetricRow("tegrascope_dla_expected_busy_ratio", "gauge", "Least busy share of a DLA core in the configuration.", labels=("core",), read=lambda page: {device.removeprefix("dla"): ratio for device, ratio in page.snapshot.limits.dla_busy_ratio.items()}),
     MetricRow("tegrascope_store_write_errors_total", "counter", "Failed writes to the run store.", read=lambda page: page.snapshot.store_write_errors),
     MetricRow("tegrascope_store_free_bytes", "gauge", "Free space on the disk of the run store.", read=lambda page: page.snapshot.store_free_bytes),
+    MetricRow("tegrascope_otlp_sent_total", "counter", "Pages of metrics and runs that the OTLP receiver accepted.", chart=None, labels=("kind",), read=lambda page: {kind: n for (kind, end), n in page.snapshot.otlp.items() if end == "sent"}),
+    MetricRow("tegrascope_otlp_dropped_total", "counter", "Pages of metrics and runs that never reach the OTLP receiver, by reason.", chart=None, labels=("kind", "reason"), read=lambda page: {key: n for key, n in page.snapshot.otlp.items() if key[1] not in ("sent", "queued")}),
+    MetricRow("tegrascope_otlp_queue_length", "gauge", "Pages of metrics and runs that wait for the OTLP receiver.", chart=None, read=lambda page: page.snapshot.otlp.get(("", "queued"))),
 )  # fmt: skip
 
 

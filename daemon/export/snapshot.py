@@ -157,6 +157,7 @@ class Snapshot:
         dla_occupancy: Share of the last interval with a run of ours in flight, by core.
         skipped: Scheduled runs that did not start, by reason.
         store_room: Free space for the store in the last six hours: CLOCK_MONOTONIC and bytes.
+        otlp: Pages and runs for a receiver since the start, by kind and end; and those queued.
     """
 
     version: int = 0
@@ -180,6 +181,7 @@ class Snapshot:
     store_problem: str | None = None
     store_free_bytes: int | None = None
     store_room: tuple[tuple[int, int], ...] = ()
+    otlp: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 class LiveState:

@@ -16,6 +16,7 @@ from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.board.boards import read_power_mode
 from ...collectors.board.readers import clocks_locked, read_trips
 from ...parsers.errors import UserError
+from ..export.otlp import OtlpExport
 from ..measure.timeline import SealedBlock, Timeline
 from ..session.executor import Executor
 from ..session.process_signals import END, RELOAD, Signals
@@ -130,6 +131,10 @@ class Service:
         self._token_file = config.http.token_file or state_dir / "token"
         self._token, self._token_problem = read_token(self._token_file)
         self._store = Store(database, boot_id(), is_daemon=True)
+        otlp = None
+        if config.otlp is not None:
+            otlp = OtlpExport(config.otlp, lambda: self.live, clock=clock)
+        self._otlp = otlp
         self.session = Session(
             clock=clock,
             timeline=Timeline(on_sealed=self._sealed.put),
@@ -138,6 +143,8 @@ class Service:
             engine_directory=state_dir / "engines",
             limits=config.limits,
             on_crash=lambda error: self._lose("telemetry", error),
+            on_report=otlp.add if otlp else lambda _: None,
+            companions=(otlp,) if otlp else (),
         )
         self.live = self.session.live
         self.windows = WindowKeeper(self.session, lambda: self.config.workloads)
@@ -247,6 +254,8 @@ class Service:
             runner.join(2.0)
         for thread in self._threads:
             thread.join(timeout=0.5)
+        if self._otlp is not None:
+            self._otlp.close()
         self.session.timeline.seal()
         self._write_blocks()
         self._store.close()
@@ -283,7 +292,7 @@ class Service:
         old = self.config
         if (old.telemetry, old.board) != (config.telemetry, config.board):
             self._start_telemetry(config)
-        for section in ("http", "store"):
+        for section in ("http", "store", "otlp"):
             if getattr(old, section) != getattr(config, section):
                 _LOG.warning("%s: changed; it comes into force at the next start", section)
         if old.workloads != config.workloads:

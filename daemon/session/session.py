@@ -156,6 +156,8 @@ class Session:
         engine_directory: Path = Path(),
         limits: Limits | None = None,
         on_crash: Callable[[Exception], object] = lambda _: None,
+        on_report: Callable[[RunReport], object] = lambda _: None,
+        companions: Sequence[Companion] = (),
     ) -> None:
         """Create the parts; no source is open yet.
 
@@ -165,8 +167,11 @@ class Session:
             model_directory: Cache of built-in models.
             limits: The limits that alerts compare with.
             on_crash: Called by the telemetry thread if it ends by an error of ours.
+            on_report: Called with each completed run.
+            companions: Read besides those of each source.
         """
-        self._on_crash = on_crash
+        self._on_crash, self._on_report = on_crash, on_report
+        self._companions = companions
         self.clock = clock
         self.live = LiveState(
             Snapshot(environment=environment or Environment(), limits=limits or Limits())
@@ -220,6 +225,7 @@ class Session:
         if not (collector.source.is_live or self.environment.simulated):
             self.live.describe(simulated=True)
         companions = [*open_companions(telemetry, self.clock), *collector.companions]
+        companions += self._companions
         self._processes = open_processes(telemetry, self.clock, self.live)
         if self._processes is not None:
             companions.append(self._processes)
@@ -338,6 +344,7 @@ class Session:
         report = self.pair(trace, verdict)
         stored = self.store.finish(report)
         self.live.run_ended(report)
+        self._on_report(report)
         level = logging.INFO if report.outcome == "ok" and stored else logging.WARNING
         line = describe(report) if stored else f"{describe(report)} · not stored yet"
         _LOG.log(level, "%s", line)

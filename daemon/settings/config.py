@@ -7,10 +7,12 @@ import time
 import uuid
 from collections.abc import Collection
 from datetime import datetime, timezone
+from importlib.util import find_spec
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import urlsplit
 
 from cronsim import CronSim, CronSimError
 from pydantic import (
@@ -40,6 +42,7 @@ from ...collectors.catalog import (
 )
 from ...collectors.dla.tasks import COUNTER_HERTZ
 from ...collectors.lines.collector import SourceSettings
+from ...parsers.errors import PIP_INSTALL
 from ...parsers.inference.calibration import Preprocess
 from ...parsers.inference.events import InputShape, Process, UnitName
 from ...parsers.inference.placement import EngineCapability, Fallback, Precision
@@ -88,6 +91,9 @@ _MARGIN = 1.1
 _SHORT_INTERVAL_SECONDS = 0.103
 # Net energy takes six readings of each idle phase, of which the begin is left out.
 _IDLE_SAMPLES, _IDLE_SETTLING_SECONDS = 6.5, 0.55
+
+OTLP_PACKAGE = "opentelemetry-exporter-otlp-proto-http"
+OTLP_REMEDY = f"{PIP_INSTALL} {OTLP_PACKAGE}"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)
 
@@ -374,6 +380,41 @@ class Http(Section):
         return value
 
 
+class Otlp(Section):
+    """``otlp:``, an OpenTelemetry receiver that metrics and runs are sent to; off without it."""
+
+    endpoint: str  # http:// or https://; /v1/metrics and /v1/traces are added
+    send: frozenset[Literal["metrics", "runs"]] = frozenset(("metrics", "runs"))
+    interval: PositiveSeconds = Field(15.0, ge=1, le=3600)  # of the metrics
+    headers_file: Path | None = None  # secrets: a line NAME: VALUE per header
+    ca_file: Path | None = None  # authorities of the receiver's certificate, in place of certifi's
+    cert_file: Path | None = None  # own certificate, and its key, if the receiver requires one
+    key_file: Path | None = None
+    instance: str | None = Field(None, min_length=1)  # service.instance.id; default: host name
+    attributes: dict[str, str] = {}  # further attributes of the resource
+    hardware_names: bool = False  # also send the hw.* metrics of the semantic conventions
+    queue_bytes: PositiveInt = Field(2 * 2**20, ge=10_000, le=2**30)  # compressed, in memory
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_base_address(cls, value: str) -> str:
+        parts = urlsplit(value)  # it and the port raise ValueError
+        is_web = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        if not is_web or parts.query or parts.fragment:
+            raise ValueError("an address is like http://127.0.0.1:4318")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("no password here: write the header Authorization to headers_file")
+        if parts.path.endswith(("/v1/metrics", "/v1/traces")):
+            raise ValueError("leave out /v1/metrics and /v1/traces, which are added")
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _has_pair(self) -> "Otlp":
+        if self.key_file is not None and self.cert_file is None:
+            raise ValueError("key_file goes with cert_file")
+        return self
+
+
 def split_listen(value: str) -> tuple[str, int]:
     """Split ``HOST:PORT``, or raise ``ValueError``.
 
@@ -397,6 +438,7 @@ class Config(Section):
     limits: Limits = Limits()
     guards: Guards = Guards()  # for all workloads together
     board: RailRule | None = None  # overrides the board's rail rule
+    otlp: Otlp | None = None
 
     @field_validator("workloads")
     @classmethod
@@ -420,17 +462,20 @@ class Config(Section):
         return self
 
     def advice(self) -> list[str]:
-        """Return, for each workload whose gross or net energy will be withheld, the remedy."""
+        """Return the remedies: of a missing package, and of energy that will be withheld."""
         settings = self.telemetry.settings
+        found = []
+        # The name of a package inside it would import what is above it.
+        if self.otlp is not None and find_spec("opentelemetry") is None:
+            found.append(f"otlp: nothing is sent without its packages: {OTLP_REMEDY}")
         if settings.is_recorded:
-            return []
+            return found
         interval = settings.interval_in_force(self.telemetry.interval)
         needed = max(_FEWEST_SECONDS, _FEWEST_SAMPLES * interval)
         enough = ceil(max(_FEWEST_SECONDS, _MARGIN * _FEWEST_SAMPLES * interval))
         is_short = interval <= _SHORT_INTERVAL_SECONDS
         shorter = "" if is_short else f"; or 15s, and {settings.interval_hint}"
         idle = ceil(_MARGIN * _IDLE_SAMPLES * interval + _IDLE_SETTLING_SECONDS)
-        found = []
         for workload in self.workloads:
             if workload.is_window:
                 continue

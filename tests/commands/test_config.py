@@ -1,6 +1,7 @@
 """Settings: durations, defaults, and errors that name their line."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,38 @@ def test_durations(text, seconds):
 def test_unknown_key_is_reported_with_its_line_and_a_suggestion():
     text = "telemetry:\n  source: simulator\n  intervall: 1s\n"
     assert problems(text) == ["t.yaml:3: telemetry.intervall: unknown key; did you mean interval?"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("interval: 5s", "otlp.endpoint: is required"),
+        ("endpoint: 127.0.0.1:4318", "an address is like http://127.0.0.1:4318"),
+        ("endpoint: 'grpc://robot:4317'", "an address is like http://127.0.0.1:4318"),
+        ("endpoint: 'http://robot:4318/v1/metrics'", "leave out /v1/metrics"),
+        ("endpoint: 'https://me:pw@robot'", "write the header Authorization to headers_file"),
+        ("endpoint: 'http://robot:99999'", "otlp.endpoint"),
+        ("endpoint: 'http://robot', interval: 10ms", "otlp.interval"),
+        ("endpoint: 'http://robot', send: [logs]", "must be 'metrics' or 'runs'"),
+        ("endpoint: 'https://robot', key_file: a.key", "key_file goes with cert_file"),
+        ("endpoint: 'https://robot', token: abc", "unknown key"),
+    ],
+)
+def test_otlp_settings_that_cannot_work_are_refused(keys, words):
+    (problem,) = problems(f"otlp: {{{keys}}}\n")
+    assert words in problem
+    assert "pw" not in problem
+
+
+def test_missing_packages_of_otlp_are_a_note(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "t.yaml"
+    path.write_text("otlp: {endpoint: 'http://127.0.0.1:4318'}\n")
+    assert main(["check-config", str(path)]) == 0
+    assert "note: otlp" not in capsys.readouterr().out
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)  # as if it were not installed
+    assert main(["check-config", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "pip install opentelemetry-exporter-otlp-proto-http" in out
 
 
 def test_every_error_is_found_in_the_order_of_the_file():

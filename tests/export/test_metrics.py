@@ -54,6 +54,7 @@ TRACED = {
     "dla.0.process_seconds.detector": 12.5,
     "dla.trace.lost": 3.0,
 }
+RUN_ID = "01a2096c-f5bf-79ae-8808-0173e565b4ef"
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
 
@@ -62,7 +63,7 @@ def report(**changes: object) -> RunReport:
         (*(f"p{p}_seconds" for p in (50, 90, 95, 99, 999)), "min_seconds", "max_seconds"), 0.017
     )
     fields: dict[str, object] = {
-        "run_id": "0193",
+        "run_id": RUN_ID,
         "workload": "resnet50",
         "backend": "onnxruntime",
         "device": "dla0",
@@ -160,13 +161,14 @@ def full_state() -> LiveState:
             trips_celsius={("cpu", "passive"): 99.0},
             limits=Limits(power_watts=40, dla_busy_ratio={"dla0": 0.2}),
             store_free_bytes=5 << 30,
+            otlp={("metrics", "sent"): 4, ("runs", "overflow"): 2, ("", "queued"): 1},
         )
     )
     settings = {"model": "resnet50.onnx", "backend": "tensorrt", "precision": "fp16", "batch": "1"}
     settings["unit"] = "token"
     live.set_workloads({"resnet50": "dla0"}, {"resnet50": settings}, {"resnet50": 0.015})
-    live.run_began("resnet50", "0193", 0.02, 1000.0)
-    live.counted("resnet50", "0193", 3, (16_000_000,) * 3, 1001.0)
+    live.run_began("resnet50", RUN_ID, 0.02, 1000.0)
+    live.counted("resnet50", RUN_ID, 3, (16_000_000,) * 3, 1001.0)
     live.run_ended(report())
     live.skipped("overlap", 2)
     return live
@@ -332,7 +334,7 @@ def test_misses_of_a_deadline_are_counted_with_the_run_of_the_latest():
     text = page_of(live.snapshot, accept="application/openmetrics-text")
     (line,) = [one for one in text.splitlines() if one.startswith("tegra_inference_deadline_mis")
                and "_misses_total" in one]  # fmt: skip
-    assert 'run_id="0193"} 0.016 1001' in line
+    assert f'run_id="{RUN_ID}"}} 0.016 1001' in line
     live.counted("resnet50", "0194", 5, (15_000_000,) * 5, 1002.0)
     live.counted("resnet50", "0194", 9, (14_000_000,) * 2, 1003.0, missed=4)
     again = series(live.snapshot)
@@ -404,7 +406,7 @@ def test_exemplars_lead_to_the_run():
     page = page_of(full_state().snapshot, accept=OPENMETRICS)
     assert page.endswith("# EOF\n")
     (line,) = [line for line in page.splitlines() if '="0.02"' in line and " # " in line]
-    assert line.endswith('# {run_id="0193"} 0.016 1001.0')
+    assert line.endswith(f'# {{run_id="{RUN_ID}"}} 0.016 1001.0')
 
 
 def test_page_is_rendered_once_for_each_snapshot():

@@ -16,6 +16,8 @@ import pytest
 import tegrascope
 from tegrascope.parsers.errors import UserError
 from tests.daemons import until_measured
+from tests.export.test_otlp import series_of
+from tests.fakes.otlp_receiver import Receiver, points
 from tests.fakes.processes import is_running
 
 SIMULATED = """
@@ -84,25 +86,76 @@ def measured_run(daemon, workload):
     return measured and measured[0]
 
 
-@pytest.mark.parametrize(("processes", "most_mib"), [("", 56), (", processes: {top: 10}", 57)])
-def test_parent_is_light(start, processes, most_mib):
+@pytest.mark.parametrize(
+    ("processes", "otlp", "most_mib"),
+    [("", False, 56), ("", True, 56), (", processes: {top: 10}", False, 57)],
+)
+def test_parent_is_light(start, processes, otlp, most_mib):
     """The daemon itself loads no heavy library and stays under 56 MiB, with its page open too.
 
-    Processes are read by psutil, which takes about 0.7 MiB.
+    Processes are read by psutil, which takes about 0.7 MiB. OTLP is sent by a child.
     """
-    daemon = start(SIMULATED.replace("{seed: 3}", "{seed: 3}" + processes))
+    receiver = Receiver()
+    more = f"otlp: {{endpoint: '{receiver.url}', interval: 1s}}\n" if otlp else ""
+    daemon = start(SIMULATED.replace("{seed: 3}", "{seed: 3}" + processes) + more)
     daemon.wait_for(lambda: daemon.runs(outcome="ok"))
+    daemon.wait_for(lambda: receiver.spans() or not otlp)
+    receiver.stop()
     daemon.wait_for(lambda: daemon.json("api/v1/status")["processes"] or not processes)
     daemon.json("api/v1/samples")
     for path in ("", "api/v1/status", "api/v1/series", "api/v1/summaries"):
         assert daemon.get(path, **{"Accept-Encoding": "identity"})
     with Path(f"/proc/{daemon.process.pid}/maps").open() as maps:
         mapped = maps.read()
-    for library in ("pandas", "numpy", "onnx", "pyarrow", "tensorrt", "libcuda", "cuda/bindings"):
+    heavy = ("pandas", "numpy", "onnx", "pyarrow", "tensorrt", "libcuda", "cuda/bindings")
+    for library in (*heavy, "google/_upb", "charset_normalizer"):  # the last ones of OTLP
         assert library not in mapped
     with Path(f"/proc/{daemon.process.pid}/status").open() as status:
         fields = dict(line.split(":", 1) for line in status)
     assert int(fields["VmRSS"].split()[0]) < most_mib * 1024
+
+
+def test_metrics_and_runs_arrive_by_otlp(start):
+    """A page has the values that a scrape of the same sample has; each run is a span."""
+    receiver = Receiver()
+    more = f"otlp: {{endpoint: '{receiver.url}', interval: 1s, instance: robot7}}\n"
+    daemon = start(SIMULATED.replace("103ms", "1009ms") + more)
+    scraped: dict[float, dict[object, float]] = {}
+
+    def same() -> bool:
+        """Return whether a page was scraped and sent with the same number of samples and runs."""
+        page = series_of(daemon.get("metrics"))
+        scraped[moment(page)] = page
+        return any(moment(points(one)) in scraped for one in receiver.pages()[5:])
+
+    def moment(page: dict[object, float]) -> object:
+        names = ("tegrascope_samples_total", "tegra_inferences_total", "tegra_inference_run_active")
+        return frozenset((key, page[key]) for key in page if key[0] in names)
+
+    daemon.wait_for(lambda: daemon.runs(outcome="ok"))
+    daemon.wait_for(same)
+    got = next(one for one in map(points, receiver.pages()[5:]) if moment(one) in scraped)
+    wanted = scraped[moment(got)]
+    changing = ("process_", "python_", "tegrascope_otlp_", "tegrascope_store_free_bytes")
+    kept = {key for key in {*got, *wanted} if not key[0].startswith(changing)}
+    assert len(kept) > 100
+    assert {key: got.get(key) for key in kept} == {key: wanted.get(key) for key in kept}
+    runs = {run["run_id"].replace("-", "") for run in daemon.runs()}
+    daemon.wait_for(lambda: runs <= {span.trace_id.hex() for span in receiver.spans()})
+    assert daemon.metric('tegrascope_source_up{source="otlp"}') == 1
+    assert daemon.stop() < 3
+    cancelled = {span.trace_id.hex() for span in receiver.spans()} - runs
+    receiver.stop()
+    assert len(cancelled) <= 4  # in flight at the end
+
+
+def test_without_a_receiver_the_daemon_works_and_ends_in_time(start):
+    daemon = start(short(3) + "otlp: {endpoint: 'http://127.0.0.1:9', interval: 1s}\n")
+    daemon.wait_for(lambda: daemon.metric('tegrascope_source_up{source="otlp"}') == 0)
+    daemon.wait_for(lambda: any("127.0.0.1:9 cannot be reached" in line for line in daemon.log))
+    daemon.wait_for(lambda: daemon.runs(outcome="ok"))
+    assert daemon.stop() < 3
+    assert any("were not sent" in line for line in daemon.log)
 
 
 def test_killed_tegrastats_comes_back(start):
