@@ -195,7 +195,7 @@ def lay_out(tree: Path, version: str, arch: str) -> None:
     for shell, where in COMPLETIONS.items():
         write(where, script(shell))
     words = "usr/share/doc/tegrascope"
-    for name in ("tegrascope.yaml", "tegrascope.default"):
+    for name in ("tegrascope.yaml", "tegrascope.default", "tegrascope-remote.conf"):
         write(f"{words}/examples/{name}", (ROOT / "systemd" / name).read_text())
     write(f"{words}/CHANGELOG.md.gz", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     # The units and the sample configuration name this page.

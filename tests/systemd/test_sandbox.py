@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import CHECKOUT, INTERPRETER, documented_drop_in
+from .conftest import CHECKOUT, INTERPRETER, PYTHON, SITE, SYSTEMD, documented_drop_in
 
 OUTSIDE = "192.0.2.1"
 SETUID = "/opt/setuid-id"
@@ -54,7 +54,9 @@ def trap(board):
     return board
 
 
-def probe(board, unit: str, *options: str, drop_in: str = "") -> "dict[str, object]":
+def probe(
+    board, unit: str, *options: str, drop_in: str = "", outside: str = OUTSIDE
+) -> "dict[str, object]":
     """Run the prober once, in place of a unit's own program, with nothing else changed."""
     text = board.run("cat", f"/etc/systemd/system/{unit}", check=True).stdout
     kept = [
@@ -64,7 +66,7 @@ def probe(board, unit: str, *options: str, drop_in: str = "") -> "dict[str, obje
     ]
     kept.insert(
         kept.index("[Service]") + 1,
-        f"Type=oneshot\nExecStart={INTERPRETER} -S {PROBE} {OUTSIDE} {SETUID}\n"
+        f"Type=oneshot\nExecStart={INTERPRETER} -S {PROBE} {outside} {SETUID}\n"
         "StandardOutput=file:/run/found.json\n" + "\n".join(options),
     )
     board.write("/etc/systemd/system/probe.service", "\n".join(kept))
@@ -109,6 +111,38 @@ def test_drop_in_of_the_docs_shows_other_processes_and_nothing_else(trap):
         *allowed_without,
         "see process 1",
     }
+
+
+PRIVATE = "10.20.30.40"
+
+
+def test_drop_in_for_remote_receivers_opens_private_networks_and_nothing_else(trap):
+    trap.run("ip", "address", "add", f"{PRIVATE}/32", "dev", "lo", check=True)
+    text = (SYSTEMD / "tegrascope-remote.conf").read_text()
+    shut = allowed(probe(trap, "tegrascope.service", outside=PRIVATE))
+    opened = allowed(probe(trap, "tegrascope.service", drop_in=text, outside=PRIVATE))
+    assert opened == {*shut, "reach another host"} != shut
+    assert allowed(probe(trap, "tegrascope.service", drop_in=text)) == shut
+
+
+def test_metrics_reach_a_remote_receiver_with_the_drop_in_only(trap):
+    """Without it the problem is known, and names the page that has the remedy."""
+    receive = ("-m", "tests.fakes.otlp_receiver", "4318", "/run/received", PRIVATE)
+    where = f"PYTHONPATH={SITE}:{CHECKOUT}"
+    options = ("--unit=receiver", f"--setenv={where}", f"--setenv=LD_LIBRARY_PATH={PYTHON}/lib")
+    trap.run("systemd-run", *options, INTERPRETER, *receive, check=True)
+    otlp = f"otlp: {{endpoint: 'http://{PRIVATE}:4318', interval: 1s}}"
+    trap.write("/etc/tegrascope.yaml", f"telemetry: {{source: simulator}}\n{otlp}\n")
+    trap.systemctl("start", "tegrascope")
+    trap.wait_for(lambda: trap.metric('tegrascope_source_up{source="otlp"}') == 0)
+    trap.wait_for(lambda: "docs/otlp.md" in trap.journal("tegrascope"))
+    assert trap.run("test", "-s", "/run/received").returncode != 0
+    text = (SYSTEMD / "tegrascope-remote.conf").read_text()
+    trap.write("/etc/systemd/system/tegrascope.service.d/remote.conf", text)
+    trap.systemctl("daemon-reload")
+    trap.systemctl("restart", "tegrascope")
+    trap.wait_for(lambda: trap.run("test", "-s", "/run/received").returncode == 0)
+    trap.systemctl("stop", "tegrascope")
 
 
 def test_root_helper_is_confined(trap):
