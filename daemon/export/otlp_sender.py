@@ -277,9 +277,9 @@ def span_of(report: Mapping[str, Any], resource: Resource) -> ReadableSpan:
     """
     kept = {name: value for name, value in report.items() if name not in ("phases", "worker_log")}
     attributes = {f"tegrascope.run.{name}": value for name, value in _flat(kept)}
-    if report.get("unit") == "token":
+    if report.get("unit") == "token" and report.get("units") is not None:
         attributes["gen_ai.request.model"] = report.get("model") or report["workload"]
-        attributes["gen_ai.usage.output_tokens"] = round(report.get("units", 0))
+        attributes["gen_ai.usage.output_tokens"] = round(report["units"])
     shift_ns = report["started_wall_ns"] - report["started_ns"]
     events = []
     for name, phase in report.get("phases", {}).items():
