@@ -228,6 +228,7 @@ class Service:
             start_run=self.start_run,
             mark_window=self.windows.take,
             token=self._token,
+            compatibility=self.config.http.compatibility,
         )
         notify_systemd("READY=1", f"STATUS={self.status()}")
         http = self.config.http

@@ -69,6 +69,8 @@ def boot_id(root: Path = Path("/proc")) -> str:
 
 
 Dla = Literal["dla0", "dla1"]
+Tool = Literal["dcgm", "triton"]
+"""A tool under whose metric names a page can be served."""
 
 
 class Limits(Section):
@@ -368,6 +370,7 @@ class Http(Section):
 
     listen: str = "127.0.0.1:9754"  # HOST:PORT; [::1]:9754 for IPv6
     hosts: tuple[str, ...] = ()  # more host names under which the page is reached, without port
+    compatibility: tuple[Tool, ...] = ()  # pages /metrics/TOOL with the metric names of that tool
     # Secret for calls that change state; made in the state directory.
     token_file: Path | None = None
     # TLS, users and headers, in the format of Prometheus' exporters.

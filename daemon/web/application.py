@@ -11,11 +11,11 @@ import json
 import math
 import sqlite3
 import zlib
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -30,10 +30,12 @@ from starlette.types import Receive, Scope, Send
 from ...collectors.base import Clock
 from ...collectors.board.boards import RailRule
 from ...parsers.errors import UserError
+from ..export import compatibility
 from ..export.metrics import Page
 from ..export.snapshot import LiveState
 from ..measure.timeline import Timeline
 from ..session.windows import BODY_AT_MOST, RefusedMarkError
+from ..settings.config import Tool
 from ..store.history import History, samples_since
 from .authentication import carries_token
 from .present import Present
@@ -160,6 +162,7 @@ class Serving:
         note: A restriction of a daemon that is ready, or None.
         next_due: Returns the monotonic time of the next run of each scheduled workload.
         not_stored: Returns the finished runs that are in memory only.
+        compatibility: Tools whose pages are served.
     """
 
     live: LiveState
@@ -174,6 +177,7 @@ class Serving:
     rule: Callable[[], RailRule | None] = lambda: None
     next_due: Callable[[], Mapping[str, int]] = dict
     not_stored: Callable[[], list[dict[str, Any]]] = list
+    compatibility: Collection[Tool] = ()
     body_seconds: float = 10.0
 
 
@@ -222,6 +226,18 @@ class _Routes:
         """Return the page for Prometheus, or OpenMetrics on request."""
         body, content_type = self._page.render(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
+
+    @_answers("/metrics/{tool}", media=_TEXT, statuses=(404,))
+    async def tool_metrics(self, request: Request) -> Response:
+        """Return the page with the metric names of another tool, if it is configured."""
+        tool, serving = request.path_params["tool"], self.serving
+        if tool not in serving.compatibility:
+            known = " and ".join(get_args(Tool))
+            text = f"no page for {tool[:100]!a}; http.compatibility in the configuration"
+            raise HTTPException(404, f"{text} turns on those for {known}")
+        snapshot, now_ns = serving.live.snapshot, serving.clock.monotonic_ns()
+        page = compatibility.render(tool, snapshot, now_ns, serving.rule())
+        return Response(page, headers={"content-type": compatibility.CONTENT_TYPE})
 
     @_answers("/healthz", media=_TEXT)
     async def healthz(self, _: Request) -> Response:
@@ -429,7 +445,8 @@ class _Routes:
             "simulated": "boolean",
             **dict.fromkeys(("board", "now", "limits", "trips", "companions", "store"), "object"),
             **dict.fromkeys(
-                ("total_rails", "troubles", "processes", "sources", "workloads"), "array"
+                ("total_rails", "troubles", "processes", "sources", "workloads", "compatibility"),
+                "array",
             ),
             **dict.fromkeys(("skipped", "signal_sources"), "object"),
             **dict.fromkeys(("problem", "note"), ("string", "null")),
@@ -447,6 +464,7 @@ class _Routes:
             serving.next_due(),
         )
         document |= {"problem": serving.problem(), "note": serving.note()}
+        document["compatibility"] = list(serving.compatibility)
         return JSONResponse(document, headers=_UNCACHED)
 
 

@@ -86,6 +86,7 @@ def test_page_is_whole_on_every_screen(busy, show, width, dark):
     assert [url for url in tab.asked if "/api/v1/" not in url and url[:5] != "data:"] == [busy.url]
     assert "these figures are not from a real board" in tab.run("document.body.innerText")
     assert tab.run("document.title") == "simulated · made-board · tegrascope"
+    assert tab.run("document.querySelector('#tools a').href") == f"{busy.url}metrics/dcgm"
     paper = tab.run("getComputedStyle(document.body).backgroundColor")
     assert paper == ("rgb(20, 23, 26)" if dark else "rgb(255, 255, 255)")
 

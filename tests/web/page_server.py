@@ -61,6 +61,7 @@ class Server:
                 mark_window=self.mark_window,
                 token="secret",
                 not_stored=self.store.waiting,
+                compatibility=("dcgm",),
                 body_seconds=self._body_seconds,
             )
         )

@@ -127,6 +127,8 @@ def test_http_2_without_asking_is_refused(server, caplog):
     [
         ("GET", "/nothing", 404),
         ("GET", "/metrics/", 404),
+        ("GET", "/metrics/triton", 404),
+        ("GET", "/metrics/%00%ff", 404),
         ("GET", "/%00%ff", 404),
         ("GET", "/api/v1/runs/%00%ff", 404),
         ("GET", "/api/v1/runs/" + "0" * 5000, 404),

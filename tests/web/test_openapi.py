@@ -66,7 +66,7 @@ def test_document_is_served_and_whole(server):
 @pytest.mark.parametrize("one", ENDPOINTS, ids=lambda one: one.handler)
 def test_answers_are_as_described(server, one):
     """The live answer has the described type and keys; a wrong number is refused as described."""
-    path = one.path.replace("{run_id}", "r1")
+    path = one.path.format(run_id="r1", tool="dcgm")
     if one.method == "POST":
         body = json.dumps(dict.fromkeys(one.body, "w")).encode()
         status, answer = server.post(body, path)
@@ -95,7 +95,7 @@ def test_keys_of_a_run_are_those_of_its_schema(server):
 @pytest.mark.parametrize("one", ENDPOINTS, ids=lambda one: one.handler)
 def test_page_of_docs_has_every_path_and_parameter(one):
     """``docs/http.md`` has a row with the path, and names its parameters with their defaults."""
-    path = one.path.replace("{run_id}", "ID")
+    path = one.path.format(run_id="ID", tool="TOOL")
     called = f"`POST {path}`" if one.method == "POST" else f"`{path}`"
     row = next((line for line in DOCS.splitlines() if line.startswith(f"| {called} |")), "")
     assert row

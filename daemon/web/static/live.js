@@ -199,6 +199,8 @@ function showStatus(status) {
   tell(at("trouble"), status.problem && `Not ready: ${status.problem}`);
   tell(at("note"), status.note);
   say(at("version"), ` · tegrascope ${status.version} · times are ${zone()}, as in this browser`);
+  const pages = status.compatibility.map((tool) => make("a", { href: `metrics/${tool}` }, tool));
+  at("tools").replaceChildren(...pages.flatMap((page) => [", ", page]));
   const troubles = JSON.stringify(status.troubles);
   if (at("troubles").dataset.told !== troubles) {
     at("troubles").dataset.told = troubles;
