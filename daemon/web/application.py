@@ -239,6 +239,11 @@ class _Routes:
         page = compatibility.render(tool, snapshot, now_ns, serving.rule())
         return Response(page, headers={"content-type": compatibility.CONTENT_TYPE})
 
+    @_answers("/metrics/{tool}/metrics", media=_TEXT, statuses=(404,))
+    async def tool_metrics_below(self, request: Request) -> Response:
+        """Return the same page: AIPerf adds `/metrics` to an address that ends otherwise."""
+        return await self.tool_metrics(request)
+
     @_answers("/healthz", media=_TEXT)
     async def healthz(self, _: Request) -> Response:
         """Return `ok` while the process lives."""
