@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .plain_tensorrt import Counter, Plan, measure
+from .plain_tensorrt import Counter, Plan, Slot, measure
 
-SWEEP = ("batch=1,2,4,8", "streams=1,2,4", "precision=fp16,int8")
+AXES = ("batch=1,8", "streams=1,2,3,4,6,8", "precision=fp16,int8")
 IDLE_SECONDS, IDLE_SETTLING = 5.0, 1.5
 MARGINS = {"latency": 0.01, "energy": 0.0125}
 LOAD_MARGIN = 0.02
@@ -30,6 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--state", type=Path, required=True, help="where engines are kept")
     parser.add_argument("--model", default="builtin:resnet50")
+    parser.add_argument("--axes", nargs="+", default=AXES, help="of the sweep")
     parser.add_argument("--seconds", type=float, default=4.0, help="of the loop, per point")
     parser.add_argument("--result", type=Path, help="result.json of a sweep that was made before")
     options = parser.parse_args()
@@ -39,7 +40,7 @@ def main() -> int:
         times = ("--duration", "11", "--baseline", "1", "--warm-up", "0.3", "--rounds", "4")
         where = ("--state-dir", str(options.state), "-o", str(result.parent))
         fast = ("--optimization-level", "0", "--telemetry", "nvml")
-        subprocess.run([*command, "--sweep", *SWEEP, *times, *fast, *where], check=True)
+        subprocess.run([*command, "--sweep", *options.axes, *times, *fast, *where], check=True)
     sweep = json.loads(result.read_text())["models"][0]["sweep"]
     share = sweep["seconds"] / sweep["exhaustive_seconds"]
     print(f"{sweep['seconds']:.0f} s, {100 * share:.0f} % of the time of all rounds")
@@ -57,18 +58,20 @@ def name_of(point: Any) -> str:
 def measure_all(engines: Path, sweep: Any, seconds: float) -> dict[str, dict[str, float]]:
     """Return latency, energy per input above idle and load of each point, by a plain loop."""
     counter = Counter()
+    keys = [(point["result"].get("built") or {}).get("engine_key") for point in sweep["points"]]
+    # An idle GPU takes more power once a program has a context on it.
+    context = Slot(Plan(engines / f"{next(filter(None, keys))}.plan"))
     idle = [idle_watts(counter)]
     found: dict[str, tuple[int, Any]] = {}
-    for point in sweep["points"]:
-        key = (point["result"].get("built") or {}).get("engine_key")
+    for key, point in zip(keys, sweep["points"], strict=True):
         if key is not None:
-            plan = Plan(engines / f"{key}.plan")
             variant = point["variant"]
-            got = measure(plan, variant["streams"], counter, seconds)
+            got = measure(Plan(engines / f"{key}.plan"), variant["streams"], counter, seconds)
             found[name_of(point)] = variant["batch"], got
     idle.append(idle_watts(counter))
     level = sum(idle) / len(idle)
     print(f"idle {idle[0]:.1f} and {idle[1]:.1f} W")
+    del context
     return {
         name: {
             "latency": got.latency_seconds,
