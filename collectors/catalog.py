@@ -33,9 +33,11 @@ BACKENDS: Mapping[str, str] = {
     "cudla": ".backends.cudla:Cudla",
     "onnxruntime": ".backends.onnxruntime:OnnxRuntime",
     "command": ".backends.command:Command",
+    "counter": ".backends.counter:Counter",
+    "openai": ".backends.openai:OpenAi",
 }
-# Runs a workload that has a command in place of a model.
-PROGRAM_BACKEND = "command"
+# What a workload may have in place of a model, by its key, and the back-end for it.
+SUBJECTS: Mapping[str, str] = {"command": "command", "scrape": "counter", "server": "openai"}
 # Runs standalone loadables of a DLA.
 LOADABLE_BACKEND = "cudla"
 # Gives the answers that the others are compared with, and plays devices in simulation.

@@ -21,6 +21,7 @@ from tegrascope.daemon.commands.service import installed_files
 from tegrascope.daemon.doctor.software import TEGRASTATS
 from tegrascope.daemon.settings.config import Config, Otlp, Workload
 from tegrascope.daemon.settings.file import read_settings
+from tegrascope.parsers.inference.servers import KNOWN_COUNTERS
 from tests.daemons import start
 from tools import metrics_page, published_page
 
@@ -35,7 +36,9 @@ def yaml_blocks(page: str) -> list[str]:
     return re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/configuration.md", "docs/alerts.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/configuration.md", "docs/alerts.md", "docs/engines.md"]
+)
 def test_yaml_examples_are_good(page):
     """Every configuration that a page shows can be copied and run."""
     blocks = yaml_blocks(page)
@@ -235,3 +238,10 @@ def test_links_lead_somewhere(page):
 def test_changelog_and_version_agree():
     """The page of changes has an open section for what is not released."""
     assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_page_of_back_ends_has_every_known_counter():
+    page = (ROOT / "docs/engines.md").read_text(encoding="utf-8")
+    for one in KNOWN_COUNTERS:
+        (row,) = re.findall(rf"^ *\| `{one.unit}` \|.*$", page, re.MULTILINE)
+        assert f"`{one.metric}`" in row

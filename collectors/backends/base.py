@@ -50,7 +50,7 @@ class Backend:
         program: The program that it runs, unless the workload names another.
         library: The shared library that it opens, without ``lib`` and ``.so``.
         install: The remedy where a package, the program or the library is missing.
-        runs_programs: Whether it takes a command in place of a model.
+        runs: The key of a workload that names what it runs: ``model``, or one of ``SUBJECTS``.
         is_self_timed: Whether its library measures by itself, so that no other run can be held
             in step with it.
         repeats_stages: Whether it can repeat one stage of an inference alone.
@@ -71,7 +71,7 @@ class Backend:
     program: ClassVar[str | None] = None
     library: ClassVar[str | None] = None
     install: ClassVar[str] = ""
-    runs_programs: ClassVar[bool] = False
+    runs: ClassVar[str] = "model"
     uses_tensorrt: ClassVar[bool] = False
     is_self_timed: ClassVar[bool] = False
     repeats_stages: ClassVar[bool] = False

@@ -24,7 +24,7 @@ class Command(SelfTimed):
     """
 
     devices = ("gpu", "dla0", "dla1", "cpu", "external")
-    runs_programs = True
+    runs = "command"
 
     def load(self, model: Path, order: Order) -> None:
         """Keep the program; it loads its model itself, each time."""

@@ -237,7 +237,7 @@ class Runner:
         self._stop = stop
         self._clock = clock
         self._backend: Backend | None = None
-        self._file: tuple[Path, str] | None = None
+        self._file: tuple[Path, str | None] | None = None
         self._loaded_order: str | None = None
         self._ranges = Ranges()
         # Parts of the cold start, which do not overlap, in nanoseconds.
@@ -322,7 +322,7 @@ class Runner:
             self._unless_stopped()
             _write_profile(backend, Path(order.profile_file))
 
-    def _tell_loaded(self, order: Order, backend: Backend, sha256: str) -> None:
+    def _tell_loaded(self, order: Order, backend: Backend, sha256: str | None) -> None:
         self._tell(
             Loaded(
                 run_id=order.run_id,
@@ -348,8 +348,8 @@ class Runner:
         rest_ns = max(0, took_ns - sum(parts.values()))
         self._cold_start_ns[rest] = self._cold_start_ns.get(rest, 0) + rest_ns
 
-    def _prepare(self, order: Order) -> tuple[Backend, str]:
-        """Load the model unless it is loaded; return back-end and digest."""
+    def _prepare(self, order: Order) -> tuple[Backend, str | None]:
+        """Load the model unless it is loaded; return back-end and digest, if there is a file."""
         now = self._clock.monotonic_ns
         self._cold_start_ns = {}
         wanted = order.model_dump_json(exclude=_OF_THE_RUN)
@@ -365,9 +365,11 @@ class Runner:
                 self._cold_start_ns["import"] = now() - begin_ns
             if order.model:
                 model = find_model(order.model, Path(order.model_directory))
-            else:
+            elif order.scrape is None and order.server is None:
                 model = find_executable(next(iter(order.program), ""))
-            sha256 = sha256_of(model)
+            else:
+                model = Path()
+            sha256 = sha256_of(model) if model.name else None
             if self._backend is not None:
                 if self._file != (model, sha256):
                     raise _SecondLoad

@@ -11,7 +11,7 @@ from pathlib import Path
 from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK
 from ...collectors.board.boards import read_power_modes
-from ...collectors.catalog import BACKENDS, PROGRAM_BACKEND, SOURCES
+from ...collectors.catalog import BACKENDS, SOURCES, SUBJECTS
 from ...parsers.errors import UserError
 from ...parsers.nvpmodel import largest_mode
 from ..bench.run import BarDisplay, Bench, LineDisplay, RoundPlan, foreseen
@@ -190,7 +190,7 @@ def add(option: Options) -> None:
     option(
         "--backend",
         "default: tensorrt on gpu and DLA, onnxruntime on cpu",
-        choices=[name for name in BACKENDS if name != PROGRAM_BACKEND],
+        choices=[name for name in BACKENDS if name not in SUBJECTS.values()],
     )
     option("--precision", "default: the back-end's", choices=("fp32", "fp16", "int8"))
     option("--calibration PATH", "scales for int8: a calibration cache, or inputs to make one from")

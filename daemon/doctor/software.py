@@ -480,7 +480,7 @@ def _find_lack(context: Context, workload: Workload) -> tuple[str, str] | None:
             return None
         return f"{program} does not exist", f"command: of {workload.name}"
     model = workload.model or ""
-    if not model.startswith("builtin:"):
+    if model and not model.startswith("builtin:"):
         path = str(context.state_dir / model)
         if not machine.can_read(path):
             return f"{model} cannot be read", f"ls -l {model}; a path is best absolute"

@@ -400,7 +400,7 @@ def begin_trace(job: Job, session: Session) -> RunTrace:
         device=workload.device,
         started_ns=started_ns,
         started_wall_ns=session.clock.wall_ns(),
-        model=workload.model,
+        model=workload.model_name,
         batch=workload.batch,
         unit=workload.unit,
         process=workload.process,

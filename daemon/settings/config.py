@@ -31,9 +31,9 @@ from ...collectors.catalog import (
     BACKENDS,
     DEFAULT_SOURCE,
     LOADABLE_BACKEND,
-    PROGRAM_BACKEND,
     SIMULATED_SOURCE,
     SOURCES,
+    SUBJECTS,
     WINDOW,
     default_backend,
     find_backend,
@@ -46,6 +46,7 @@ from ...parsers.errors import PIP_INSTALL
 from ...parsers.inference.calibration import Preprocess
 from ...parsers.inference.events import InputShape, Process, UnitName
 from ...parsers.inference.placement import EngineCapability, Fallback, Precision
+from ...parsers.inference.servers import KNOWN_COUNTERS, Scrape, Server
 from ...parsers.values import Device, PositiveSeconds, Seconds, Section, Share
 
 
@@ -83,6 +84,12 @@ class Limits(Section):
 
 # Keys that apply to an application that marks its own inference; the others are for our own runs.
 _OF_A_WINDOW = frozenset({"name", "backend", "device", "batch", "unit", "deadline", "timeout"})
+# Keys that apply to the work of others on a server; the defaults are for our own.
+_OF_A_COUNTER = frozenset(
+    {"name", "backend", "device", "scrape", "unit", "duration", "every", "offset", "cron"}
+    | {"jitter", "timeout", "overlap", "exclusive", "missed", "guards", "process"}
+)
+_WITHOUT_WORK_OF_OURS = {"device": "external", "warm_up": 0.0, "baseline": 0.0}
 # The telemetry in memory reaches back no further, so a longer window could not be paired.
 _LONGEST_WINDOW_SECONDS = 3600.0
 
@@ -209,6 +216,8 @@ class Workload(Section):
     name: str  # a label value; must be unique
     model: str | None = None  # path of an ONNX file, or builtin: and a name (docs/engines.md)
     command: Command = Field(None, min_length=1)  # a program that infers, instead of a model
+    scrape: Scrape | None = None  # instead of a model: the counter of a server in use by others
+    server: Server | None = None  # instead of a model: a server that gets prompts
     device: Device = "gpu"
     backend: BackendName | None = None  # default: onnxruntime on cpu and tensorrt elsewhere
     batch: PositiveInt = Field(1, le=65_536)  # inputs per inference
@@ -266,6 +275,24 @@ class Workload(Section):
                 raise ValueError("this time never comes; like */5 * * * *") from None
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_of_a_server(cls, value: object) -> object:
+        """Return the keys with the defaults of a server, or of its counter."""
+        if isinstance(value, dict) and value.get("server") is not None:
+            return {"unit": "token", **value}
+        if not isinstance(value, dict) or value.get("scrape") is None:
+            return value
+        if others := sorted(value.keys() & cls.model_fields.keys() - _OF_A_COUNTER):
+            raise ValueError(f"{', '.join(others)}: the work that a counter counts is not ours")
+        scrape = value["scrape"] if isinstance(value["scrape"], dict) else {}
+        units = {one.metric: one.unit for one in KNOWN_COUNTERS}
+        metric = str(scrape.get("metric", ""))
+        is_known = not scrape.keys() & {"metric", "json_value"} or metric in units
+        if not is_known and "unit" not in value:
+            raise ValueError("name what it counts, like unit: token")
+        return {"unit": units.get(metric, "token"), **_WITHOUT_WORK_OF_OURS, **value}
+
     @model_validator(mode="after")
     def _is_one_thing(self) -> "Workload":
         if self.every is not None and self.cron is not None:
@@ -283,20 +310,21 @@ class Workload(Section):
                 )
             if self.timeout_seconds > _LONGEST_WINDOW_SECONDS:
                 raise ValueError("the timeout of a window is at most 1h")
-        elif (self.model is None) == (self.command is None):
+        elif len(given := [key for key in ("model", *SUBJECTS) if getattr(self, key)]) != 1:
             raise ValueError(
-                "give one of model (an ONNX file, builtin:resnet50 or builtin:mobilenet) and "
-                "command (a program that infers); or backend: window, for an application that "
-                "marks its own inference"
+                "give one of model (an ONNX file, builtin:resnet50 or builtin:mobilenet), "
+                "command (a program that infers), scrape (the counter of a server) and server "
+                "(one that gets prompts); or backend: window, for an application that marks its "
+                "own inference"
             )
-        elif find_backend(self.backend_in_force).runs_programs != (self.command is not None):
-            raise ValueError("backend: command goes with command, every other one with model")
+        elif (wanted := find_backend(self.backend_in_force).runs) != given[0]:
+            raise ValueError(f"backend: {self.backend} goes with {wanted}, not with {given[0]}")
         elif self.plugins and not find_backend(self.backend_in_force).uses_tensorrt:
             raise ValueError("plugins are for TensorRT: backend: tensorrt or trtexec")
         elif self.engine_capability == "dla_standalone" and not self.runs_loadable:
             raise ValueError("engine_capability: dla_standalone goes with backend: cudla")
-        elif self.device == "external" and self.command is None:
-            raise ValueError("external is a device of a command or a window, not of a back-end")
+        elif self.device == "external" and self.model is not None:
+            raise ValueError("external is a device of other programs, not of a back-end of ours")
         elif self.deadline is not None and self.command is not None:
             raise ValueError(
                 "a command reports no latency, so it has no deadline: leave it out, or use "
@@ -315,8 +343,9 @@ class Workload(Section):
     @property
     def backend_in_force(self) -> str:
         """The configured back-end, or the default for command and device."""
-        if self.command is not None and self.backend is None:
-            return PROGRAM_BACKEND
+        subject = next((key for key in SUBJECTS if getattr(self, key) is not None), None)
+        if subject is not None and self.backend is None:
+            return SUBJECTS[subject]
         if self.engine_capability == "dla_standalone" and self.backend is None:
             return LOADABLE_BACKEND
         return self.backend or default_backend(self.device)
@@ -332,9 +361,14 @@ class Workload(Section):
         return self.backend == WINDOW
 
     @property
+    def model_name(self) -> str | None:
+        """The model: its file, ``builtin:`` and a name, or the name that its server has for it."""
+        return self.model or (None if self.server is None else self.server.model)
+
+    @property
     def labels(self) -> dict[str, str]:
         """Labels of the metric page: no paths, and nothing that is not set."""
-        model = self.model and self.model.rpartition("/")[2]
+        model = self.model_name and self.model_name.rpartition("/")[2]
         given = {
             "model": model,
             "backend": self.backend_in_force,

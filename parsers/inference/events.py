@@ -23,9 +23,10 @@ from ..errors import ParseError
 from ..records import Ratio, Record
 from .calibration import Method, Preprocess
 from .placement import Built, EngineCapability, Fallback, Precision
+from .servers import Scrape, Server
 
 PhaseName = Literal["load", "build", "warm_up", "baseline_before", "steady", "baseline_after"]
-StageName = Literal["pre", "h2d", "compute", "d2h", "post"]
+StageName = Literal["pre", "h2d", "compute", "d2h", "post", "first_token", "output_token"]
 Ending = Literal["ok", "failed", "unavailable", "cancelled"]
 
 
@@ -103,6 +104,8 @@ class Order(Record):
         streams: Inferences in flight at the same time.
         transfers: Whether inputs and outputs are copied with each inference.
         program: The program and its arguments, for a back-end that runs one.
+        scrape: The counter of a server, for a back-end that only reads it.
+        server: A server, for a back-end that sends it requests.
         calibration: Path of the scales of int8: a calibration cache, or a folder or file of inputs
             to make one from.
         calibration_file: Path for the calibration cache of the build.
@@ -145,6 +148,8 @@ class Order(Record):
     transfers: bool = True
     engine_directory: str | None = None
     program: tuple[str, ...] = ()
+    scrape: Scrape | None = None
+    server: Server | None = None
     inputs_file: str | None = None
     outputs_file: str | None = None
     profile_file: str | None = None
@@ -193,11 +198,14 @@ class Phase(Record):
 
 
 class Loaded(Record):
-    """The model is loaded; the cold start has parts: ``import``, ``load``, ``build`` …."""
+    """The model is loaded; the cold start has parts: ``import``, ``load``, ``build`` ….
+
+    ``model_sha256`` is ``None`` if a server has loaded it.
+    """
 
     event: Literal["loaded"] = "loaded"
     run_id: str
-    model_sha256: str
+    model_sha256: str | None = None
     versions: dict[str, str] = {}
     cold_start_seconds: dict[str, NonNegativeFloat] = {}
     input_shapes: dict[str, tuple[NonNegativeInt, ...]] = {}

@@ -61,7 +61,7 @@ def test_back_end_describes_itself_without_its_library(name):
     assert issubclass(kind, Inferring) != issubclass(kind, SelfTimed)
     assert kind.is_self_timed == issubclass(kind, SelfTimed)
     assert kind.devices
-    assert bool(kind.packages or kind.program) or kind.runs_programs
+    assert bool(kind.packages or kind.program) or kind.runs != "model"
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -101,7 +101,9 @@ def test_a_back_end_is_one_file_and_one_line():
     runner.run(order)
     runner.close()
     assert sum(len(one.start_ns) for one in events if isinstance(one, Inferences)) == 3
-    with pytest.raises(BackendUnavailable, match="use command, cudla, onnxruntime, tensorrt, toy"):
+    with pytest.raises(
+        BackendUnavailable, match="use command, counter, cudla, onnxruntime, openai, tensorrt, toy"
+    ):
         find_backend("toys", backends)
 
 

@@ -103,8 +103,16 @@ def test_every_error_is_found_in_the_order_of_the_file():
         ("workloads:\n- {model: x}\n", 2, "required"),
         ("workloads:\n- {name: a}\n", 2, "give one of model"),
         ("workloads:\n- {name: a, model: x, command: y}\n", 2, "give one of model"),
-        ("workloads:\n- {name: a, backend: command, model: x}\n", 2, "goes with command"),
-        ("workloads:\n- {name: a, backend: trtexec, command: x}\n", 2, "goes with command"),
+        (
+            "workloads:\n- {name: a, backend: command, model: x}\n",
+            2,
+            "goes with command, not with model",
+        ),
+        (
+            "workloads:\n- {name: a, backend: trtexec, command: x}\n",
+            2,
+            "goes with model, not with c",
+        ),
         ("workloads:\n- {name: a, command: []}\n", 2, "must have 1 item(s) or more"),
         ("workloads:\n- {name: a, model: x, calibration: c}\n", 2, "is for int8: set precision"),
         (
@@ -125,9 +133,33 @@ def test_every_error_is_found_in_the_order_of_the_file():
         ('workloads:\n- {name: a, command: "x \\0 y"}\n', 2, "has no NUL character"),
         ('workloads:\n- {name: a, command: ["x", "\\0"]}\n', 2, "has no NUL character"),
         ("http: {listen: 'evil host:80'}\n", 1, "HOST:PORT"),
-        ("workloads:\n- {name: a, model: x, device: external}\n", 2, "not of a back-end"),
+        ("workloads:\n- {name: a, model: x, device: external}\n", 2, "not of a back-end of ours"),
         ("workloads:\n- {name: a, command: x, deadline: 33ms}\n", 2, "so it has no deadline"),
         ("workloads:\n- {name: a, model: x, deadline: 0s}\n", 2, "deadline"),
+        ("workloads:\n- {name: a, scrape: {url: 'ftp://x'}}\n", 2, "is not an address: use http"),
+        (
+            "workloads:\n- {name: a, server: {url: 'http:///v1', model: m}}\n",
+            2,
+            "is not an address",
+        ),
+        ("workloads:\n- {name: a, scrape: {url: 'http://x:0/'}}\n", 2, "is not an address"),
+        ("workloads:\n- {name: a, scrape: {url: 'http://x:70000/'}}\n", 2, "Port out of range"),
+        ("workloads:\n- {name: a, scrape: {url: 'http://[x/'}}\n", 2, "Invalid IPv6 URL"),
+        (
+            "workloads:\n- {name: a, unit: x,\n"
+            "   scrape: {url: 'http://x/', json_value: a, metric: b}}\n",
+            3,
+            "give json_value, or metric and labels, not both",
+        ),
+        ("workloads:\n- {name: a, scrape: {url: 'http://x/', metric: a}}\n", 2, "like unit: token"),
+        ("workloads:\n- {name: a, unit: a, scrape: {url: 'http://x/', metric: [a]}}\n", 2, "text"),
+        ("workloads:\n- {name: a, scrape: {url: 'http://x/'}, count: 3}\n", 2, "count: the work"),
+        ("workloads:\n- {name: a, backend: counter, model: x}\n", 2, "goes with scrape"),
+        (
+            "workloads:\n- {name: a, server: {url: 'http://x/', model: m}, model: x}\n",
+            2,
+            "give one of",
+        ),
         ("workloads:\n- {name: a, backend: window, every: 5m}\n", 2, "every: an application"),
         ("workloads:\n- {name: a, backend: window, model: x}\n", 2, "model: an application"),
         ("workloads:\n- {name: a, backend: window, timeout: 2h}\n", 2, "at most 1h"),
@@ -137,6 +169,23 @@ def test_errors_name_line_and_remedy(text, line, words):
     (found,) = problems(text)
     assert found.startswith(f"t.yaml:{line}: ")
     assert words in found
+
+
+def test_user_and_password_of_an_address_are_refused_and_not_repeated():
+    (found,) = problems("workloads:\n- {name: a, server: {model: m, url: 'htp://me:secret@x'}}\n")
+    assert "put a key into api_key_file" in found
+    assert "secret" not in found
+
+
+def test_counter_of_a_server_measures_no_work_of_ours():
+    text = "workloads:\n- {name: a, scrape: {url: 'http://x/metrics'}}\n"
+    (found,) = read_settings(text, Path("t.yaml"), Config).settings.workloads
+    assert (found.backend_in_force, found.device, found.unit) == ("counter", "external", "token")
+    assert (found.warm_up, found.baseline, found.steady_seconds) == (0.0, 0.0, 10.0)
+    text = "workloads:\n- {name: a, server: {url: 'http://x/v1', model: org/small}}\n"
+    (found,) = read_settings(text, Path("t.yaml"), Config).settings.workloads
+    assert (found.backend_in_force, found.device, found.unit) == ("openai", "gpu", "token")
+    assert found.labels["model"] == "small"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,257 @@
+"""Servers of models: how one is reached, and what it answers: metric pages, JSON, streamed events.
+
+Source:
+    Streams: https://platform.openai.com/docs/api-reference/chat-streaming, and
+        https://html.spec.whatwg.org/multipage/server-sent-events.html
+    Text format: https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
+
+import json
+from collections.abc import Mapping
+from math import isfinite
+from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, PositiveInt, model_validator
+
+from ..errors import UserError
+from ..records import Record
+from ..values import PositiveSeconds, printable, some_of
+
+
+def _is_url(value: str) -> str:
+    parts = urlsplit(value)  # like the port, it raises ValueError for some
+    if "@" in value:
+        raise ValueError("an address has no user or password: put a key into api_key_file")
+    is_plain = value.isascii() and value.isprintable() and " " not in value
+    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
+        raise ValueError(f"{value[:80]!r} is not an address: use http://HOST:PORT/PATH or https://")
+    if parts.fragment or parts.port == 0:
+        raise ValueError(f"{value[:80]!r} is not an address: leave out # and port 0")
+    return value
+
+
+class Endpoint(Record):
+    """Address of a server, how long it may be silent, and a file with its key, if it has one."""
+
+    url: Annotated[str, AfterValidator(_is_url)]
+    api_key_file: str | None = None
+    timeout: PositiveSeconds = Field(5.0, le=3600)
+
+
+class Scrape(Endpoint):
+    """The growing counter of a server, and where it is.
+
+    Attributes:
+        metric: Name of a metric on a page of Prometheus' text format; default: the counter of the
+            workload's unit that a known server has.
+        labels: Values of labels that its series have; all series with them are counted.
+        json_value: Keys and positions from the root of a JSON document to the number, with dots
+            between them, in place of ``metric``.
+        counts: When it grows: with each step of the work, or when a request ends. The default is
+            that of the known counter, and ``requests`` for others.
+        interval: Time between two readings within a run.
+    """
+
+    metric: str | None = Field(None, pattern="^[a-zA-Z_:][a-zA-Z0-9_:]*$")
+    labels: dict[str, str] = {}
+    json_value: str | None = Field(None, min_length=1)
+    counts: Literal["steps", "requests"] | None = None
+    interval: PositiveSeconds = Field(1.0, ge=0.1)
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> "Scrape":
+        if self.json_value is not None and (self.metric is not None or self.labels):
+            raise ValueError("give json_value, or metric and labels, not both")
+        return self
+
+
+class Server(Endpoint):
+    """A server with OpenAI's API, and what it is asked.
+
+    Attributes:
+        url: Up to ``/v1``, as clients of OpenAI take it.
+        api: ``chat`` asks by chat completions, ``completions`` by plain ones.
+        prompts: Sent in turn; and ``prompts_file`` has one per line.
+        max_tokens: Most tokens of an answer.
+        options: More keys of a request; one that is null is left out of it.
+        timeout: Longest time without a part of the answer.
+    """
+
+    model: str
+    api: Literal["chat", "completions"] = "chat"
+    prompts: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    prompts_file: str | None = None
+    max_tokens: PositiveInt = 128
+    options: dict[str, Any] = {}
+    timeout: PositiveSeconds = Field(60.0, le=3600)
+
+
+class KnownCounter(NamedTuple):
+    """A counter of a server: its metric, the unit that it counts, and when it grows."""
+
+    metric: str
+    unit: str
+    counts: Literal["steps", "requests"]
+
+
+# vLLM: https://docs.vllm.ai/en/latest/usage/metrics.html
+# SGLang: https://docs.sglang.io/references/production_metrics.html
+# llama.cpp: https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+# Text Generation Inference: https://huggingface.co/docs/text-generation-inference/reference/metrics
+# Triton: https://docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/user_guide/metrics.html
+KNOWN_COUNTERS = (
+    KnownCounter("vllm:generation_tokens_total", "token", "steps"),
+    KnownCounter("sglang:generation_tokens_total", "token", "requests"),
+    KnownCounter("llamacpp:tokens_predicted_total", "token", "requests"),
+    KnownCounter("tgi_request_generated_tokens_sum", "token", "requests"),
+    KnownCounter("nv_inference_count", "inference", "requests"),
+    KnownCounter("vllm:request_success_total", "request", "requests"),
+    KnownCounter("sglang:num_requests_total", "request", "requests"),
+    KnownCounter("nv_inference_request_success", "request", "requests"),
+)
+_STARTED = "process_start_time_seconds"
+_LOOK = "look at it with curl"
+
+
+class Reading(NamedTuple):
+    """A counter at one moment: values by labels, as text, and when its server started, if known."""
+
+    series: Mapping[str, float]
+    started_seconds: float | None = None
+    counts: Literal["steps", "requests"] = "requests"
+
+    def growth_until(self, later: "Reading") -> float:
+        """Return by how much the counter grew, or raise ``UserError`` if it was reset.
+
+        A series that is new is one that began at 0 in between.
+        """
+        found = []
+        if self.started_seconds != later.started_seconds:
+            found.append("was restarted")
+        for labels, before in self.series.items():
+            after = later.series.get(labels)
+            if after is None:
+                found.append(f"has the counter{labels} no longer")
+            elif after < before:
+                found.append(f"reset its counter{labels}, from {before:.12g} to {after:.12g}")
+        if found:
+            raise UserError(found[0], "a run needs a server that stays up; see its log")
+        return sum(later.series.values()) - sum(self.series.values())
+
+
+def read_counter(body: bytes, scrape: Scrape, unit: str) -> Reading:
+    """Return the counter in the answer of a server, or raise ``UserError`` if it is not there.
+
+    Args:
+        unit: What the counter counts; it selects the known counter where no metric is named.
+    """
+    text = body.decode("utf-8", "replace")
+    if scrape.json_value is not None:
+        found = {"": _number_at(text, scrape.json_value)}
+        return Reading(found, counts=scrape.counts or "requests")
+    known = [one for one in KNOWN_COUNTERS if one.unit == unit]
+    if scrape.metric is not None:
+        known = [one for one in KNOWN_COUNTERS if one.metric == scrape.metric]
+        known = known or [KnownCounter(scrape.metric, unit, "requests")]
+    for one in known:
+        if f"# TYPE {one.metric} gauge" in text:
+            raise UserError(f"has {one.metric} as a gauge", "name a counter, which never falls")
+        if found := _series(text, one.metric, scrape.labels):
+            started = _series(text, _STARTED, {}).get("")
+            return Reading(found, started, scrape.counts or one.counts)
+    if not known:
+        units = ", ".join(sorted({one.unit for one in KNOWN_COUNTERS}))
+        what = f"may have any counter: none of the unit {unit} is known (known are: {units})"
+        raise UserError(what, "name it as metric:")
+    wanted = some_of([one.metric for one in known])
+    labels = "".join(f" {name}={value!r}" for name, value in scrape.labels.items())
+    raise UserError(f"has no {wanted}{' with' if labels else ''}{labels}", _LOOK)
+
+
+def _series(text: str, metric: str, labels: Mapping[str, str]) -> dict[str, float]:
+    """Return the series of a metric with some labels; the other lines of a page are not parsed."""
+    # An application that marks its windows reads no page.
+    from prometheus_client.parser import text_string_to_metric_families
+
+    size = len(metric)
+    own = [line for line in text.splitlines() if line[:size] == metric and line[size:] > ""]
+    lines = "".join(f"{line}\n" for line in own if line[size] in "{ \t")
+    found = {}
+    try:
+        for family in text_string_to_metric_families(lines):
+            for sample in family.samples:
+                if labels.items() <= sample.labels.items():
+                    found[str(sample.labels or "")] = _checked(sample.value)
+    except ValueError as error:
+        what = f"has lines of {metric} that cannot be read ({printable(str(error), 120)})"
+        raise UserError(what, _LOOK) from None
+    return found
+
+
+def _checked(value: float) -> float:
+    if not (isfinite(value) and value >= 0):
+        raise ValueError(f"{value:g} is not a count")
+    return value
+
+
+def _number_at(text: str, path: str) -> float:
+    try:
+        found: Any = json.loads(text)
+        for step in path.split("."):
+            found = found[int(step) if isinstance(found, list) else step]
+        if isinstance(found, (bool, str)):
+            raise ValueError(f"{found!r} is not a count")
+        return _checked(float(found))
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+        words = printable(f"{type(error).__name__}: {error}", 120)
+        raise UserError(f"has no count at {path} of its answer ({words})", _LOOK) from None
+
+
+class Part(NamedTuple):
+    """One event of a streamed answer.
+
+    After ``is_last`` only its count of ``tokens`` may follow, and after ``is_end`` nothing.
+    """
+
+    has_output: bool = False
+    is_last: bool = False
+    is_end: bool = False
+    tokens: int | None = None
+
+
+_OUTPUT = ("content", "reasoning_content", "reasoning", "tool_calls")
+
+
+def read_stream_line(line: bytes) -> Part | None:
+    """Return the event in a line of a stream, and ``None`` for a line without one.
+
+    Raises:
+        UserError: The line is not of such a stream, or it reports an error.
+
+    >>> read_stream_line(b'data: {"choices": [{"delta": {"content": "Hi"}}]}').has_output
+    True
+    """
+    name, _, value = line.strip().partition(b":")
+    if not name or name in (b"event", b"id", b"retry"):
+        return None
+    value = value.strip()
+    if value == b"[DONE]":
+        return Part(is_end=True)
+    try:
+        found: Any = json.loads(value) if name == b"data" else None
+        problem, choices = found.get("error"), found.get("choices") or ()
+        made = [{"content": one.get("text"), **(one.get("delta") or {})} for one in choices]
+        tokens = (found.get("usage") or {}).get("completion_tokens")
+        part = Part(
+            any(one.get(key) for one in made for key in _OUTPUT),
+            any(one.get("finish_reason") for one in choices),
+            tokens=None if tokens is None else int(tokens),
+        )
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        shown = printable(line.strip().decode("utf-8", "replace"), 120)
+        raise UserError(f"its answer is not a stream of events ({shown})", _LOOK) from None
+    if problem:
+        words = problem.get("message", problem) if isinstance(problem, dict) else problem
+        raise UserError(f"reports an error ({printable(str(words), 200)})", "see its log")
+    return part
