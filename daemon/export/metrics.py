@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from ... import __version__
 from ...parsers.signals import SIGNALS, Family, split
 from ..measure.dla import POWERED
-from ..measure.run_report import CAUSES, UNKNOWN, RunReport
+from ..measure.run_report import CAUSES, UNKNOWN, Distribution, RunReport
 from .snapshot import Histogram, MissCount, Snapshot, WorkloadState
 
 Number: TypeAlias = float | None
@@ -121,11 +121,19 @@ def _energy_per_inference(run: RunReport) -> Mapping[str, Number]:
     return {kind: getattr(run.energy, f"{kind}_joules_per_inference") for kind in ("gross", "net")}
 
 
-def _latency(run: RunReport) -> Mapping[str, Number]:
-    if run.latency is None:
+def _quantiles(found: Distribution | None) -> Mapping[str, Number]:
+    if found is None:
         return {}
     names = {"0.5": "p50", "0.9": "p90", "0.95": "p95", "0.99": "p99", "0.999": "p999"}
-    return {share: getattr(run.latency, f"{name}_seconds") for share, name in names.items()}
+    return {share: getattr(found, f"{name}_seconds") for share, name in names.items()}
+
+
+def _stages(run: RunReport) -> Mapping[tuple[str, str], Number]:
+    return {
+        (stage, share): seconds
+        for stage, found in run.stages.items()
+        for share, seconds in _quantiles(found).items()
+    }
 
 
 def _load(run: RunReport, device: str) -> Number:
@@ -182,7 +190,9 @@ _ROWS = (
     LastRunRow("tegra_inference_last_run_throughput_per_second", "gauge", "Inputs per second of the last good run.", read=lambda run: run.throughput_per_second),
     LastRunRow("tegra_inference_last_run_energy_joules_per_inference", "gauge", "Module energy per inference in the last good run; absent if it was withheld.", labels=("kind",), read=_energy_per_inference),
     LastRunRow("tegra_inference_last_run_energy_joules_per_unit", "gauge", "Module energy per unit of work in the last good run; absent if it was withheld.", labels=("unit", "kind"), read=_energy_per_unit),
-    LastRunRow("tegra_inference_last_run_latency_seconds", "summary", "Latency quantiles of the last good run.", labels=("quantile",), read=_latency),
+    LastRunRow("tegra_inference_last_run_latency_seconds", "summary", "Latency quantiles of the last good run.", labels=("quantile",), read=lambda run: _quantiles(run.latency)),
+    LastRunRow("tegra_inference_last_run_duration_seconds", "summary", "Quantiles of the stages of the last good run; of a server: first_token, the time to the first output, and output_token, the time per further one.", labels=("stage", "quantile"), read=_stages),
+    LastRunRow("tegra_inference_last_run_units_per_second", "gauge", "Units of work per second of the last good run.", labels=("unit",), read=lambda run: {run.unit: run.units_per_second} if run.unit else {}),
     LastRunRow("tegra_inference_last_run_deadline_worst_lateness_seconds", "gauge", "Longest latency of the last good run, less the deadline; 0 without a miss.", read=lambda run: run.deadline and run.deadline.worst_lateness_seconds),
     LastRunRow("tegra_inference_last_run_gpu_utilization_ratio", "gauge", "Mean GPU load over the last good run.", read=lambda run: _load(run, "gpu")),
     LastRunRow("tegra_inference_last_run_dla_busy_ratio", "gauge", "Mean busy share of a DLA core over the last good run, by source.", labels=("core", "source"), read=_dla_loads),

@@ -139,6 +139,7 @@ def correlate(
     return report.model_copy(
         update={
             "inferences": completed,
+            "units_per_second": None if units is None else units / window.seconds,
             "latency": distribution(latencies),
             "device_latency": distribution(trace.device_ns()),
             "stages": {stage: times for stage, times in stages.items() if times is not None},

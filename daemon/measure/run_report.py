@@ -396,10 +396,12 @@ class RunReport(Record):
         unit: Name of the workload's own unit of work; ``units`` is their number in the steady
             phase, ``None`` if they were not counted.
         units_interval: Limits of ``units``, if the count itself is uncertain.
+        units_per_second: ``units`` over the length of the steady phase.
         latency: By the host clock, in the steady phase.
         device_latency: The same by the device's own events, from the first copy to the last;
             ``None`` if the back-end has none.
-        stages: In the steady phase, if the back-end reports them.
+        stages: In the steady phase, if the back-end reports them. Those of a server are the time to
+            the ``first_token``, and the mean per further ``output_token`` of an answer.
         throughput_per_second: Inputs per second of the steady phase.
         deadline: Misses, if the workload has a deadline and its inferences have times.
         process_peak_bytes: Peak resident memory of the worker; ``device_peak_bytes`` is on the
@@ -435,6 +437,7 @@ class RunReport(Record):
     unit: str | None = None
     units: NonNegativeFloat | None = None
     units_interval: Interval | None = None
+    units_per_second: NonNegativeFloat | None = None
     latency: Distribution | None = None
     device_latency: Distribution | None = None
     stages: dict[StageName, Distribution] = {}

@@ -245,7 +245,7 @@ def _details(run: RunReport) -> Iterator[Part]:
     times = (
         ("latency", run.latency),
         ("by the device's events", run.device_latency),
-        *run.stages.items(),
+        *((stage.replace("_", " "), found) for stage, found in run.stages.items()),
     )
     names = ("min", "mean", "p50", "p90", "p95", "p99", "p999", "max")
     rows = [
@@ -338,10 +338,9 @@ def _units(run: RunReport) -> str | None:
     """Return the units of a run and their energy; ``None`` without units."""
     if run.units is None or run.unit is None:
         return None
-    counted, each = (
-        f"{run.units:.12g} {plural(run.unit)}",
-        run.energy and run.energy.joules_per_unit,
-    )
+    rate = "" if run.units_per_second is None else f", {run.units_per_second:.4g} per second"
+    counted = f"{run.units:.12g} {plural(run.unit)}{rate}"
+    each = run.energy and run.energy.joules_per_unit
     if run.energy is None or each is None:
         return counted
     interval = run.energy.joules_per_unit_interval

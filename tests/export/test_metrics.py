@@ -27,6 +27,7 @@ from tegrascope.daemon.measure.run_report import (
     RunTelemetry,
     Temperature,
     Utilization,
+    distribution,
 )
 from tegrascope.daemon.settings.config import Limits
 from tegrascope.parsers.inference.placement import Built, Placement
@@ -72,7 +73,10 @@ def report(**changes: object) -> RunReport:
         "started_ns": 1,
         "ended_ns": 2,
         "latency": Distribution(count=3, mean_seconds=0.017, **figures),
+        "stages": {"compute": Distribution(count=3, mean_seconds=0.017, **figures)},
         "throughput_per_second": 58.0,
+        "unit": "token",
+        "units_per_second": 116.0,
         "deadline": {
             "deadline_seconds": 0.015,
             "misses": 3,
@@ -103,7 +107,6 @@ def report(**changes: object) -> RunReport:
             net_joules_per_inference=-0.01,
             joules_per_unit=0.05,
         ),
-        "unit": "token",
         "quality": ("simulated", "overlapped"),
         "built": Built(placement=PLACEMENT),
     }
@@ -308,8 +311,9 @@ def test_units_are_counted_under_the_name_that_the_configuration_has():
     live.counted("resnet50", "0194", 0, (), 1002.0, units=2.5)
     live.counted("resnet50", "0194", 0, (), 1003.0, units=4)
     energy = Energy(gross_joules=10, joules_per_unit=0.5, net_joules_per_unit=-0.1)
-    live.run_ended(report(energy=energy, unit="token", units=6.5))
+    live.run_ended(report(energy=energy, unit="token", units=6.5, units_per_second=3.25))
     found = series(live.snapshot)
+    assert found[f"tegra_inference_last_run_units_per_second{{{of.format('')}}}"] == 3.25
     assert found[f"{name}{{{of.format('')}}}"] == 6.5
     assert found[f"{joules}{{{of.format('kind=gross,')}}}"] == 0.5
     assert found[f"{joules}{{{of.format('kind=net,')}}}"] == -0.1
@@ -317,6 +321,20 @@ def test_units_are_counted_under_the_name_that_the_configuration_has():
     assert series(live.snapshot)[f"{name}{{{of.format('').replace('token', 'frame')}}}"] == 0
     live.set_workloads({"resnet50": "dla0"})
     assert not [one for one in series(live.snapshot) if one.startswith(name)]
+
+
+def test_stages_of_the_last_run_have_quantiles():
+    """Of a server these are the time to the first token and the time per further one."""
+    live = full_state()
+    first = distribution([200_000_000, 400_000_000])
+    live.run_ended(report(stages={"first_token": first, "output_token": distribution([5_000_000])}))
+    found = series(live.snapshot)
+    name, of = (
+        "tegra_inference_last_run_duration_seconds",
+        "device=dla0,quantile={},stage={},workload",
+    )
+    assert found[f"{name}{{{of.format('0.5', 'first_token')}=resnet50}}"] == 0.3
+    assert found[f"{name}{{{of.format('0.99', 'output_token')}=resnet50}}"] == 0.005
 
 
 def test_misses_of_a_deadline_are_counted_with_the_run_of_the_latest():

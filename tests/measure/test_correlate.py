@@ -147,6 +147,7 @@ def test_energy_per_unit_is_that_of_the_window_over_its_units():
     energy = report.energy
     assert (report.inferences, report.unit, report.units) == (32, "token", 3000)
     assert report.units_interval is None
+    assert report.units_per_second == 3000 / report.phases["steady"].seconds
     assert report.latency.count == 32
     assert "insufficient_samples" not in report.quality
     assert energy.joules_per_unit == energy.gross_joules / 3000

@@ -32,7 +32,7 @@ LABELS = frozenset(
     {"backend", "batch", "battery", "board", "cause", "core", "device", "engine", "fan", "flag",
      "gpc", "jetpack", "kind", "l4t", "model", "module", "outcome", "part", "placement",
      "power_mode", "precision", "process", "python", "rail", "reason", "signal", "simulated",
-     "source", "unit", "version", "workload", "zone"}
+     "source", "stage", "unit", "version", "workload", "zone"}
 )  # fmt: skip
 """Every label of docs/metrics.md; ``le`` and ``quantile`` are the format's own."""
 

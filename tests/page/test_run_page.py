@@ -143,9 +143,11 @@ def test_energy_per_unit_is_on_both_pages(board, show):
     board.fill(telemetry, 60, 1, 0.5)
     each = {"joules_per_unit": 0.25, "joules_per_unit_interval": Interval(low=0.24, high=0.26)}
     energy = ENERGY.model_copy(update={**each, "net_joules_per_unit": 0.125})
-    made = board.finish(50, 20, inferences=12, energy=energy, unit="token", units=1960.5)
+    made = board.finish(
+        50, 20, inferences=12, energy=energy, unit="token", units=1960.5, units_per_second=98
+    )
     tab = open_run(show, board, made)
-    words = "250 mJ per token (240 mJ to 260 mJ), 125 mJ net of idle; 1,960.5 counted."
+    words = "250 mJ per token (240 mJ to 260 mJ), 125 mJ net of idle; 1,960.5 counted, 98"
     assert words in text(tab, "energy")
     assert tab.complaints == []
     board.live.set_workloads({"resnet": "dla0"})

@@ -152,7 +152,9 @@ def test_one_run_has_all_of_its_figures(store, tmp_path, capsys):
         "other_processes": (used, ProcessShare(name="make", cpu_seconds=0.5)),
         "foreign_dla_processes": (used.name,),
     }
-    one = run_of(3000).model_copy(update={**foreign, "unit": "query", "units": 500.0})
+    one = run_of(3000).model_copy(
+        update={**foreign, "unit": "query", "units": 500.0, "units_per_second": 25.0}
+    )
     each = {"joules_per_unit": 0.16, "joules_per_unit_interval": Interval(low=0.157, high=0.163)}
     one = one.model_copy(update={"energy": one.energy.model_copy(update=each)})
     store.finish(one)
@@ -167,7 +169,7 @@ def test_one_run_has_all_of_its_figures(store, tmp_path, capsys):
     assert "run-3000" in page.words["dd"]
     assert "80.0\xa0J ±\xa01.2\xa0%" in page.words["td"]
     (units,) = [words for words in page.words["dd"] if "per query" in words]
-    assert units.replace("\xa0", " ") == "500 queries, 160 mJ ± 1.9 % per query"
+    assert units.replace("\xa0", " ") == "500 queries, 25 per second, 160 mJ ± 1.9 % per query"
     assert "svg" in page.seen
     assert {"Latency", "Energy", "Telemetry"} <= set(page.words["h3"])
     culprit = "another program (docker:0123/trtexec) used the DLA in the run"

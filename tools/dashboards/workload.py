@@ -103,6 +103,35 @@ LATENCY = Row(
         ),
         Panel(
             "timeseries",
+            "Stages run by run",
+            "Quantiles of the stages of each good run. Of a server these are the time to the first "
+            "token and the time per further token.",
+            (
+                Query(
+                    last_run("duration_seconds"),
+                    "{{stage}}, quantile {{quantile}}: {{workload}}",
+                    "no back-end here has stages",
+                ),
+            ),
+            unit="s",
+            low=0,
+        ),
+        Panel(
+            "timeseries",
+            "Units per second run by run",
+            "Units of work per second of each good run, for workloads that name a unit (token, "
+            "frame, request).",
+            (
+                Query(
+                    last_run("units_per_second"),
+                    "{{unit}}: {{workload}}",
+                    "most workloads name no unit",
+                ),
+            ),
+            low=0,
+        ),
+        Panel(
+            "timeseries",
             "Mean latency",
             "Mean of all inferences between scrapes.",
             (

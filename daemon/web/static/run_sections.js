@@ -85,7 +85,7 @@ export function latency(report) {
   if (stages.length > 0) {
     const heads = ["stage", "median", "mean", "p99"];
     const rows = stages.map(([name, one]) => [
-      name, seconds(one.p50_seconds), seconds(one.mean_seconds), seconds(one.p99_seconds),
+      name.replaceAll("_", " "), seconds(one.p50_seconds), seconds(one.mean_seconds), seconds(one.p99_seconds),
     ]);
     parts.push(table("Stages of an inference", heads, rows));
   }
@@ -147,7 +147,8 @@ export function energy(report) {
     const { low, high } = told.joules_per_unit_interval ?? {};
     const limits = low === undefined ? "" : ` (${joules(low)} to ${joules(high)})`;
     const net = (told.net_joules_per_unit ?? null) === null ? "" : `, ${joules(told.net_joules_per_unit)} net of idle`;
-    parts.push(paragraph(`${joules(told.joules_per_unit)} per ${report.unit}${limits}${net}; ${count(report.units)} counted.`));
+    const pace = report.units_per_second ? `, ${digits(report.units_per_second)} per second` : "";
+    parts.push(paragraph(`${joules(told.joules_per_unit)} per ${report.unit}${limits}${net}; ${count(report.units)} counted${pace}.`));
   }
   const withheld = report.quality.filter((flag) => WITHHOLDING.includes(flag));
   if (kinds.length > 0 && withheld.length > 0) {
