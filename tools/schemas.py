@@ -47,6 +47,13 @@ def _paired() -> dict[str, Any]:
     found["title"] = "PairedRun"
     found["description"] = "A run in a recorded log, with the other cells of its row."
     found["properties"] |= {name: {"type": "string"} for name in ("name", "log")}
+    numbers = {"seconds": {"type": "number"}, "parts": {"type": "integer"}}
+    joules = {"anyOf": [{"$ref": "#/$defs/Figure"}, {"type": "null"}]}
+    in_flight = {"type": "object", "properties": numbers | {"joules": joules}}
+    found["properties"]["in_flight"] = {
+        "description": "Time and energy with a request of AIPerf in flight.",
+        **in_flight,
+    }
     found["properties"]["inferences"] = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
     found["required"] = ["name", "log", "outcome"]
     return found

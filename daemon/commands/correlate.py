@@ -10,12 +10,13 @@ from . import Options
 
 def run(arguments: argparse.Namespace) -> int:
     """Pair the runs of a table with recorded logs; report each row that cannot be paired."""
+    from ..tables.aiperf import described, read_given
     from ..tables.frames import read_log, runs_frame, write_frame
     from ..tables.pairing import correlate_recorded
-    from ..tables.recorded_log import find_zone, read_runs
+    from ..tables.recorded_log import find_zone
 
     zone = None if arguments.timezone is None else find_zone(arguments.timezone)
-    given = read_runs(arguments.runs)
+    given = read_given(arguments.runs)
     found = correlate_recorded(
         read_log(arguments.telemetry, interval_seconds=arguments.interval),
         given,
@@ -30,6 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
         write_frame(runs_frame(found.documents), arguments.output, arguments.format)
     for problem in found.problems:
         print(f"tegrascope: {problem}", file=sys.stderr)
+    for document in found.documents:
+        if "failed_requests" in document:
+            print(*described(document), sep="\n", file=sys.stderr)
     ok = sum(document["outcome"] == "ok" for document in found.documents)
     print(
         f"{len(found.documents) + len(found.problems)} runs: {ok} with telemetry,"
@@ -51,7 +55,8 @@ def add(option: Options) -> None:
     option(
         "--runs FILE",
         "CSV of name,start,end,inferences and optionally units, unit, device, batch; start and end"
-        " as ISO 8601, as seconds since 1970, or as seconds since the first record",
+        " as ISO 8601, as seconds since 1970, or as seconds since the first record;"
+        " or profile_export.jsonl of AIPerf",
         required=True,
     )
     option.output("csv", "parquet", "jsonl", default="csv")

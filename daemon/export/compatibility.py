@@ -36,7 +36,7 @@ class ToolRow(Family):
     """A metric of another tool.
 
     Attributes:
-        of: Our signals, the first that has a value counts; or a function for what is no signal.
+        of: Our signals, the first that has a value counts; or a function for a value that is not one.
         factor: From our unit to that of the metric.
         part: Beginning of the variable part of the signal's columns, in lower case.
         over: Makes one value of several columns.

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from math import hypot, inf, isnan
+from math import fsum, hypot, inf, isnan
 from typing import NamedTuple
 
 from ...collectors.board.boards import RailRule, averaging_seconds
@@ -74,6 +74,50 @@ def module_curve(samples: WindowSlice, rule: RailRule | None) -> Curve | None:
     if rule is None or not all(name in columns for name in rule.total):
         return None
     return total(samples.times_ns, [columns[name] for name in rule.total])
+
+
+def energy_of_parts(
+    samples: WindowSlice,
+    parts: Sequence[Span],
+    rule: RailRule,
+    reading: Timing = Timing(),  # noqa: B008 - immutable
+) -> Figure | None:
+    """Return the joules of several parts of a window together, without what lies between them.
+
+    Each part is measured as a window of its own, and its bounds at the edges add up. Sampling and
+    rounding are those of the readings of all parts. The result is ``None`` if the module's power is
+    not known, or if a part has less than two readings that certainly lie in it.
+    """
+    curve = module_curve(samples, rule)
+    if curve is None:
+        return None
+    times: list[int] = []
+    watts: list[float] = []
+    seconds, found = 0.0, []
+    for part in parts:
+        one = window_energy(curve, part, reading)
+        if one is None or len(one.readings.times_ns) < 2:
+            return None
+        if one.readings.times_ns[0] <= part.begin_ns + reading.skipped * 1e9:
+            return None
+        # The parts follow each other without a pause.
+        times += [at - part.begin_ns + round(seconds * 1e9) for at in one.readings.times_ns]
+        watts += one.readings.watts
+        seconds += part.seconds
+        found.append(one)
+    joules = fsum(one.joules for one in found)
+    sampling = sampling_watts(Curve(times, watts))
+    if sampling is None or reading.clock is None:
+        return Figure(value=joules)
+    used = {at for one in found for at in one.readings.times_ns}
+    kept = samples.only([i for i, at in enumerate(samples.times_ns) if at in used]).columns
+    rounded = (
+        quantisation_watts(kept[RAIL_POWER.column(name)], rule.step_watts(name))
+        for name in rule.total
+    )
+    terms = {"sampling": sampling * seconds, "quantisation": hypot(*rounded) * seconds}
+    interval = _interval(joules, terms, *(one.edges for one in found), floor=0.0)
+    return Figure(value=joules, **({} if interval is None else interval.model_dump()))
 
 
 def measure_energy(

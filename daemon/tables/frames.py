@@ -36,8 +36,9 @@ from ...parsers.tegrastats.digits import Flags, Floats
 from ...parsers.tegrastats.printed_time import RecordedClock, Restarts, Times
 from ..store.history import History
 from ..terminal import open_output, unwritable
+from .aiperf import read_given
 from .pairing import correlate_recorded
-from .recorded_log import find_zone, given_runs, read_runs
+from .recorded_log import find_zone, given_runs
 
 try:
     import pyarrow
@@ -387,7 +388,7 @@ def correlate(
         places = (f"row {index}" for index in runs.index)
         given = given_runs(zip(places, runs.to_dict("records"), strict=True))
     else:
-        given = read_runs(Path(runs))
+        given = read_given(Path(runs))
     zone = find_zone(timezone) if isinstance(timezone, str) else timezone
     documents, problems = correlate_recorded(
         telemetry, given, zone=zone, board=board, simulated=simulated

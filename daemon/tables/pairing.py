@@ -13,9 +13,12 @@ from ... import __version__
 from ...collectors.board.boards import RailRule, find_rail_rule, rail_rules
 from ...parsers.errors import UserError
 from ...parsers.signals import RAIL_POWER
+from ..measure import quality
 from ..measure.correlate import correlate
+from ..measure.energy import interval_ns
+from ..measure.energy_report import energy_of_parts, timing
 from ..measure.run_report import Environment, RunReport, RunTrace, Span
-from .recorded_log import Given, GivenRun, Place, RecordedLog, recorded_logs
+from .recorded_log import Given, GivenRun, Place, RecordedLog, in_flight, recorded_logs
 
 # Fields that a recorded run cannot have. They are left out of the report, so that a column of that
 # name in the table of runs is kept as it is.
@@ -24,6 +27,8 @@ _NEVER = {
     *("cold_start_seconds", "process_peak_bytes"),
 }
 _SHARED = ("inferences", "units", "unit", "device", "batch")
+# In intervals. Readings do not show a shorter pause: it counts with the requests.
+_LEAST_PAUSE = 3
 
 
 class Recorded(NamedTuple):
@@ -47,6 +52,19 @@ class _Placed(NamedTuple):
     def span(self) -> Span:
         """Its window, without what lies before the log."""
         return Span(begin_ns=max(self.begin.ns, 0), end_ns=max(self.end.ns, 0))
+
+    @property
+    def behind_ns(self) -> int:
+        """What is added to a time of the run to get its place in the log."""
+        return self.begin.ns - self.run.start.ns
+
+    def clock_seconds(self) -> float | None:
+        """Return the uncertainty of the readings' times against the run's; ``None`` if unknown."""
+        if self.reason is not None:
+            return None
+        found = self.log.clock_seconds(self.span.begin_ns, self.span.end_ns)
+        error_ns = max(self.begin.error_ns, self.end.error_ns)
+        return None if found is None else found + error_ns / 1e9
 
 
 def correlate_recorded(
@@ -78,10 +96,10 @@ def correlate_recorded(
             placed.append(_place(run, run_id, logs))
         except UserError as problem:
             problems.append(UserError(f"{run.where}: {problem.message}", problem.remedy))
-    documents = [
-        _document(one, _report(one, rule, others, simulated=simulated))
-        for one, others in _with_others(placed)
-    ]
+    documents = []
+    for one, others in _with_others(placed):
+        report = _report(one, rule, others, simulated=simulated)
+        documents.append(_document(one, report) | _in_flight(one, report, rule))
     return Recorded(documents, problems)
 
 
@@ -180,14 +198,14 @@ def _report(
         unit=run.unit,
         units=run.units,
     )
-    cut, clock_seconds = None, None
+    for begin_ns, end_ns in run.requests:
+        trace.start_ns.append(begin_ns + one.behind_ns)
+        trace.latency_ns.append(end_ns - begin_ns)
+    cut = None
     if one.reason is None:
         trace.begins["steady"], trace.ends["steady"] = span.begin_ns, span.end_ns
         cut = log.cut(span.begin_ns, span.end_ns)
         rule = rule or find_rail_rule(RAIL_POWER.by_label(cut.columns))
-        clock_seconds = log.clock_seconds(span.begin_ns, span.end_ns)
-    if clock_seconds is not None:
-        clock_seconds += max(one.begin.error_ns, one.end.error_ns) / 1e9
     return correlate(
         trace,
         cut,
@@ -200,8 +218,24 @@ def _report(
             versions={"tegrascope": __version__, "python": python_version()},
         ),
         flags=["clock_step"] if one.begin.jumped or one.end.jumped else [],
-        clock_seconds=clock_seconds,
+        clock_seconds=one.clock_seconds(),
     )
+
+
+def _in_flight(one: _Placed, report: RunReport, rule: RailRule | None) -> dict[str, Any]:
+    """Return time and energy with a request in flight, of a run with pauses between requests."""
+    if not one.run.requests or report.energy is None:
+        return {}
+    cut = one.log.cut(one.span.begin_ns, one.span.end_ns)
+    rule = rule or find_rail_rule(RAIL_POWER.by_label(cut.columns))
+    times = in_flight(one.run.requests, _LEAST_PAUSE * (interval_ns(cut.times_ns) or 0.0))
+    if rule is None or len(times) < 2:
+        return {}
+    parts = [Span(begin_ns=a + one.behind_ns, end_ns=b + one.behind_ns) for a, b in times]
+    reading = timing(report.environment, one.clock_seconds(), quality.late_seconds(cut))
+    joules = energy_of_parts(quality.timed(cut), parts, rule, reading)
+    shown = {"seconds": sum(part.seconds for part in parts), "parts": len(parts)}
+    return {"in_flight": shown | {"joules": joules and joules.model_dump()}}
 
 
 def _document(one: _Placed, report: RunReport) -> dict[str, Any]:

@@ -52,9 +52,27 @@ class GivenTime(NamedTuple):
     ns: int
 
 
+def in_flight(requests: Iterable[tuple[int, int]], gap_ns: float) -> list[tuple[int, int]]:
+    """Return the times with a request in flight, or with a pause of up to ``gap_ns``.
+
+    >>> in_flight([(0, 10), (5, 20), (40, 50)], gap_ns=5)
+    [(0, 20), (40, 50)]
+    """
+    parts: list[tuple[int, int]] = []
+    for begin, end in requests:
+        if parts and begin <= parts[-1][1] + gap_ns:
+            parts[-1] = parts[-1][0], max(parts[-1][1], end)
+        else:
+            parts.append((begin, end))
+    return parts
+
+
 @dataclass(frozen=True, slots=True)
 class GivenRun:
-    """One row; ``where`` is its place for error messages, ``cells`` the row as it is written."""
+    """One row; ``where`` is its place for error messages, ``cells`` the row as it is written.
+
+    ``requests`` are start and end of each, by start, in nanoseconds since 1970, if they are known.
+    """
 
     where: str
     name: str
@@ -66,6 +84,7 @@ class GivenRun:
     device: Device
     batch: int
     cells: Mapping[str, Any]
+    requests: Sequence[tuple[int, int]] = ()
 
 
 class Given(NamedTuple):
