@@ -3,6 +3,7 @@
 import re
 
 from .belief import (
+    BeliefCheck,
     Checks,
     Decision,
     Evidence,
@@ -114,9 +115,9 @@ def instance_removed(trace: Evidence) -> Decision:
     """The tracer is as before when the reader has ended."""
     if not trace.has("hello cores"):
         return undecided("the reader did not start")
-    before = {path[7:]: text for path, text in trace.items("^before ")}
-    after = {path[6:]: text for path, text in trace.items("^after ")}
-    changed = [path.rpartition("/")[2] for path in before if after.get(path) != before[path]]
+    before = {name[7:]: text for name, text in trace.items("^before ")}
+    after = {name[6:]: text for name, text in trace.items("^after ")}
+    changed = [name for name in before if after.get(name) != before[name]]
     return decide(not changed, f"changed: {', '.join(changed) or 'nothing'}")
 
 
@@ -184,16 +185,8 @@ def _stamped(load: Evidence) -> Decision:
     return decide(0.7 * compute <= seconds <= 1.1 * compute, because)
 
 
-@CHECKS.needs("load")
-def stamps_of_work(load: Evidence) -> Decision:
-    """A task takes about as long as TensorRT's stage ``compute``."""
-    return _stamped(load)
-
-
-@CHECKS.needs("cudla")
-def cudla_compute_time(load: Evidence) -> Decision:
-    """A task takes about as long as cuDLA's stage ``compute``."""
-    return _stamped(load)
+CHECKS["stamps_of_work"] = BeliefCheck(("load",), _stamped)
+CHECKS["cudla_compute_time"] = BeliefCheck(("cudla",), _stamped)
 
 
 @CHECKS.needs("root_work")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from .belief import (
     DLA_REMEDY,
+    BeliefCheck,
     Checks,
     Decision,
     Evidence,
@@ -47,6 +48,10 @@ def _pure(build: Evidence) -> Decision:
     if (bad := _built(build)) is not None or placed is None:
         return bad or undecided("the placement is not known")
     return decide(placed == "pure_dla", f"built: {placed}")
+
+
+CHECKS["standalone_built"] = BeliefCheck(("standalone",), _pure)
+CHECKS["standalone_int8"] = BeliefCheck(("standalone_int8",), _pure)
 
 
 def _placed(build: Evidence) -> str | None:
@@ -150,7 +155,7 @@ def range_of_shapes(one: Evidence, other: Evidence) -> Decision:
 
 @CHECKS.needs("inputs", "plugin", "unknown_operator")
 def plugins_loaded(inputs: Evidence, plugin: Evidence, unknown: Evidence) -> Decision:
-    """An engine with an operator of NVIDIA's plug-ins runs; one that nobody has is named."""
+    """An engine with an operator of NVIDIA's plug-ins runs; an unknown one is named."""
     if inputs.value("^plugin library$") != "True":
         return not_here("libnvinfer_plugin.so was not found", "install TensorRT's plug-ins")
     named = unknown.status != 0 and unknown.has("UnknownOperator")
@@ -197,28 +202,8 @@ def _same_engines(bench: Evidence, other: Evidence) -> Decision:
     return decide(not differ, f"engines that differ: {listed(differ)}")
 
 
-@CHECKS.needs("calibration", "from_cache")
-def cache_same_engine(bench: Evidence, cached: Evidence) -> Decision:
-    """Layers and errors by the cache are those by the inputs."""
-    return _same_engines(bench, cached)
-
-
-@CHECKS.needs("calibration", "other_cache")
-def cache_other_release(bench: Evidence, cached: Evidence) -> Decision:
-    """Layers and errors by a cache with another header are the same."""
-    return _same_engines(bench, cached)
-
-
-@CHECKS.needs("standalone_int8")
-def standalone_int8(build: Evidence) -> Decision:
-    """A loadable of int8 is built and runs once."""
-    return _pure(build)
-
-
-@CHECKS.needs("standalone")
-def standalone_built(build: Evidence) -> Decision:
-    """A loadable of half precision is built."""
-    return _pure(build)
+CHECKS["cache_same_engine"] = BeliefCheck(("calibration", "from_cache"), _same_engines)
+CHECKS["cache_other_release"] = BeliefCheck(("calibration", "other_cache"), _same_engines)
 
 
 def _rows(bench: Evidence) -> Iterator[tuple[str, str]]:
@@ -241,15 +226,6 @@ def _row(bench: Evidence, device: str) -> str:
                 raise Unseen(not_here(f"this board has no {device}", DLA_REMEDY))
             raise Unseen(undecided(f"{device}: {bench.value(f'^{prefix}reason$') or state}"))
     raise Unseen(undecided(f"{device} did not run"))
-
-
-@CHECKS.needs("cudla")
-def cudla_runs(bench: Evidence) -> Decision:
-    """It runs to its end, and its outputs are right."""
-    outputs = bench.value(f"^{_row(bench, 'dla0')}outputs.verdict$")
-    if outputs not in ("good", "wrong"):
-        return undecided(f"its outputs are {outputs}")
-    return decide(outputs == "good", f"its outputs are {outputs}")
 
 
 @CHECKS.needs("cudla")
@@ -374,16 +350,20 @@ def inspector_layer_types(bench: Evidence) -> Decision:
     return decide(bool(types), f"types: {listed(types)}")
 
 
+@CHECKS.needs("inspect_parts")
+def inspect_parts(verified: Evidence) -> Decision:
+    """Each node of ResNet-50 is where it was predicted."""
+    agreed, compared = (verified.number(rf"\.{name}$") for name in ("agreed", "compared"))
+    if not compared or agreed is None:
+        return undecided("nothing was compared")
+    return decide(agreed == compared, f"{agreed:.0f} of {compared:.0f} nodes are as predicted")
+
+
 @CHECKS.needs("inspect")
 def inspect_predicts(verified: Evidence) -> Decision:
     """The builder agrees on each node of ResNet-50; one model without difference proves little."""
-    agreed, compared = (verified.number(rf"\.{name}$") for name in ("agreed", "compared"))
-    if not compared or agreed is None:
-        return undecided("the builder was not asked")
-    because = f"{agreed:.0f} of {compared:.0f} nodes of ResNet-50 are as predicted"
-    if agreed < compared:
-        return refuted(because)
-    return undecided(f"{because}; three more models are to be tried")
+    found = inspect_parts(verified)
+    return undecided(f"{found.because}; try two more models") if found.state == "proved" else found
 
 
 @CHECKS.needs("trtexec")
@@ -424,14 +404,16 @@ def fallback_distinguished(pure: Evidence, fell_back: Evidence) -> Decision:
     return decide(fell_back.has("soft"), f"status {fell_back.status}: {_words(fell_back)}")
 
 
-@CHECKS.needs("board", "quantised")
-def qdq_on_dla(board: Evidence, bench: Evidence) -> Decision:
-    """It runs on the DLA alone with right outputs."""
-    version = board.value("^tensorrt$") or "none"
-    if not version.startswith(("8.5", "8.6", "10.")):
-        return not_here(f"TensorRT {version} is not 8.5 to 10", "use JetPack 5 or 6")
+def _right(bench: Evidence) -> Decision:
+    """Return whether a model ran on the DLA to its end, with right outputs."""
     outputs = bench.value(f"^{_row(bench, 'dla0')}outputs.verdict$")
+    if outputs not in ("good", "wrong"):
+        return undecided(f"its outputs are {outputs}")
     return decide(outputs == "good", f"its outputs are {outputs}")
+
+
+CHECKS["cudla_runs"] = BeliefCheck(("cudla",), _right)
+CHECKS["qdq_on_dla"] = BeliefCheck(("quantised",), _right)
 
 
 @CHECKS.needs("bench")
@@ -447,15 +429,6 @@ def subgraph_nodes(bench: Evidence) -> Decision:
     return decide(bool(known), f"{len(known)} of {len(places)} subgraphs have work")
 
 
-@CHECKS.needs("inspect_parts")
-def inspect_parts(verified: Evidence) -> Decision:
-    """Each node of ResNet-50 is where it was predicted."""
-    agreed, compared = (verified.number(rf"\.{name}$") for name in ("agreed", "compared"))
-    if not compared or agreed is None:
-        return undecided("the engine was not compared")
-    return decide(agreed == compared, f"{agreed:.0f} of {compared:.0f} nodes are as predicted")
-
-
 @CHECKS.needs("lock_in")
 def lock_in_on_dla(bench: Evidence) -> Decision:
     """No problem, and the energy of an inference is within a quarter of the net energy."""
@@ -469,9 +442,9 @@ def lock_in_on_dla(bench: Evidence) -> Decision:
     return decide(not problems and stages > 0 and abs(joules - net) <= 0.25 * net, because)
 
 
-@CHECKS.needs("lock_in")
-def sample_age(bench: Evidence) -> Decision:
-    """The delay that lock-in fits is one of 0 to 50 ms."""
+@CHECKS.needs("tegrastats", "lock_in")
+def sample_age(_: Evidence, bench: Evidence) -> Decision:
+    """The delay that lock-in fits to the lines is one of 0 to 50 ms."""
     lag = bench.need(f"^{_row(bench, 'gpu')}lock_in.lag_seconds$", "no delay was fitted")
     return decide(lag <= 0.05, f"readings are {1000 * lag:.0f} ms old")
 

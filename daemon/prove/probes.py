@@ -37,7 +37,7 @@ from .belief import Evidence
 from .scrub import clean
 
 ROOT_REMEDY = "run tegrascope prove where sudo works, or as root"
-_TRACING, _FIRMWARE = "/sys/kernel/tracing", "/sys/kernel/debug/nvdla*/firmware"
+_FIRMWARE = "/sys/kernel/debug/nvdla*/firmware"
 _MOST_LINES, _MOST_OF_JSON = 400, 100_000
 _GLANCE_SECONDS = 0.2
 _NVDLAS = ("/sys/bus/platform/devices/*.nvdla*", "/dev/nvhost-ctrl-nvdla*")
@@ -173,16 +173,19 @@ def probes() -> dict[str, Probe]:
 
 def gather(board: BoardAccess, name: str, probe: Probe, seconds: float) -> Evidence:
     """Return the evidence of a step, or raise ``Absent``."""
-    if probe.files:
-        return Evidence(lines=board.files(*probe.files, root=probe.root))
     if probe.shell:
         words = {
             "{tool}": shlex.join(board.tool),
+            "{work}": shlex.quote(str(board.work)),
             "{bin}": str(Path(sys.executable).parent),
             "{root}": str(board.machine.root).rstrip("/"),
         }
         text = reduce(lambda text, pair: text.replace(*pair), words.items(), probe.shell)
-        return board.run(["sh", "-c", text], seconds, root=probe.root, keep=probe.keep)
+        found = board.run(["sh", "-c", text], seconds, root=probe.root, keep=probe.keep)
+        lines = board.files(*probe.files, root=probe.root)
+        return found.model_copy(update={"lines": (*lines, *found.lines)})
+    if probe.files:
+        return Evidence(lines=board.files(*probe.files, root=probe.root))
     if probe.watch:
         return _watch(board, probe.run, seconds)
     if probe.run:
@@ -302,36 +305,6 @@ def _devfreq(board: BoardAccess, seconds: float) -> Evidence:  # noqa: ARG001
         is_gpu = known is not None and known[0] is GPU_FREQUENCY
         lines.append(clean(f"gpu {is_gpu}: {name}"))
     return Evidence(lines=tuple(lines))
-
-
-def _nvpmodel(board: BoardAccess, seconds: float) -> Evidence:
-    """Note the status file, the modes of the configuration, and the program's answer."""
-    lines = board.files("/var/lib/nvpmodel/status", "/etc/nvpmodel.conf")
-    try:
-        asked = board.run(["nvpmodel", "-q"], seconds)
-    except Absent:
-        return Evidence(lines=lines)
-    answers = tuple(f"asked: {line}" for line in asked.lines)
-    return Evidence(lines=(*lines, *answers), status=asked.status)
-
-
-_TRACER = (f"{_TRACING}/tracing_on", f"{_TRACING}/trace_clock")
-
-
-def _trace(board: BoardAccess, seconds: float) -> Evidence:
-    """Run the trace reader for a moment, with the state of the tracer before and after."""
-
-    def state(when: str) -> list[str]:
-        instances = board.files(f"{_TRACING}/instances/*/tracing_on", root=True)
-        return [
-            *(f"{when} {line}" for line in board.files(*_TRACER, root=True)),
-            f"{when} instances: {len(instances)}",
-        ]
-
-    before = state("before")
-    reader = board.run(["tegrascope-dla-trace"], min(seconds, 3.0), root=True)
-    hello = [line for line in reader.lines if "hello cores" in line][:1]
-    return Evidence(lines=(*before, *hello, *state("after")), status=reader.status)
 
 
 def _socket(board: BoardAccess, seconds: float, path: str, enable: str) -> Evidence:
@@ -506,15 +479,6 @@ def _build_gpu(board: BoardAccess, seconds: float) -> Evidence:
     return built.model_copy(update={"lines": (*built.lines, *taken)})
 
 
-def _other_cache(board: BoardAccess, seconds: float) -> Evidence:
-    """Calibrate by a cache whose first line names another release."""
-    _, _, scales = (board.work / "scales.cache").read_text(encoding="ascii").partition("\n")
-    text = f"TRT-8401-MinMaxCalibration\n{scales}"
-    (board.work / "other.cache").write_text(text, encoding="ascii")
-    command = probes()["from_cache"].run.replace("scales.cache", "other.cache")
-    return _command(board, command, seconds)
-
-
 def _modes(board: BoardAccess, seconds: float) -> Evidence:
     """Ask the power unit for each mode; it restores the mode at the end of the connection."""
 
@@ -579,17 +543,14 @@ _FUNCTIONS: dict[str, Callable[[BoardAccess, float], Evidence]] = {
     "rail_times": _rail_times,
     "files_time": _files_time,
     "devfreq": _devfreq,
-    "nvpmodel": _nvpmodel,
     "tegrastats": _tegrastats,
     "root_tegrastats": partial(_tegrastats, root=True),
-    "trace": _trace,
     "socket": partial(_socket, path=TEGRASTATS.path, enable=TEGRASTATS.enable),
     "reader": partial(_socket, path=DLA_TRACE.path, enable=DLA_TRACE.enable),
     "modes": _modes,
     "daemon": _daemon,
     "inputs": _inputs,
     "build_gpu": _build_gpu,
-    "other_cache": _other_cache,
     "wait": _wait,
     "trtexec": _trtexec,
 }
