@@ -8,6 +8,7 @@ import atexit
 import json
 import logging
 import os
+import re
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,7 @@ from .client import WINDOWS_PATH, ApiClient, RefusedError
 
 # The daemon's limit. In a faster loop every second inference is timed, then every fourth.
 TIMES_AT_MOST = 10_000
+PHASES_AT_MOST, PHASE_NAMES_AT_MOST = 2000, 8
 # Converted to text in pieces, because holding the interpreter delays an inference.
 _PIECE = 256
 STAGES = {name: name for name in ("pre", "h2d", "compute", "d2h", "post")} | {
@@ -75,6 +77,15 @@ class Thinned:
 
 
 @dataclass(slots=True)
+class PhaseMark:
+    """The begin of a phase, which lasts until the next mark, and the units that it had."""
+
+    name: str | None
+    at_ns: int
+    units: float | None = None
+
+
+@dataclass(slots=True)
 class WindowMarks:
     """Inferences and stages of one window; protected by the lock of ``MarkBuffer``."""
 
@@ -84,6 +95,7 @@ class WindowMarks:
     last_ns: int = 0
     times: Thinned = field(default_factory=partial(Thinned, 2))
     stages: dict[str, Thinned] = field(default_factory=dict)
+    phases: list[PhaseMark] = field(default_factory=list)
     misses: int | None = None  # of the deadline, if there is one; the last ones are ``stalls``
     stalls: list[StallFields] = field(default_factory=list)
 
@@ -91,6 +103,20 @@ class WindowMarks:
     def work(self) -> float:
         """Inferences or units, whichever is more."""
         return max(self.count, self.units or 0)
+
+    def phases_within(self, begin_ns: int, end_ns: int) -> list[dict[str, object]]:
+        """Return the phases of a window; none if they are too many, or the names are."""
+        ends = [*(one.at_ns for one in self.phases), end_ns][1:]
+        found: list[dict[str, object]] = []
+        for one, end in zip(self.phases, ends, strict=True):
+            first, last = max(one.at_ns, begin_ns), min(end, end_ns)
+            if one.name is not None and first < last:
+                found.append({"name": one.name, "begin_ns": first, "end_ns": last})
+                found[-1] |= {} if one.units is None else {"units": one.units}
+        is_whole = len(self.phases) <= PHASES_AT_MOST
+        return (
+            found if is_whole and len({one["name"] for one in found}) <= PHASE_NAMES_AT_MOST else []
+        )
 
     def render(self, begin_ns: int, **fields: object) -> bytes:
         """Return the JSON that ends a window, with further fields unless they are ``None``.
@@ -159,7 +185,18 @@ class MarkBuffer:
         with self._lock:
             if units is not None:
                 self.present.units = (self.present.units or 0.0) + units
+                if self.present.phases:
+                    phase = self.present.phases[-1]
+                    phase.units = (phase.units or 0.0) + units
             self._count(inferences, at_ns)
+
+    def phase(self, name: str | None, at_ns: int) -> None:
+        """Begin a phase, or with ``None`` time without one."""
+        with self._lock:
+            if len(self.present.phases) <= PHASES_AT_MOST:
+                self.present.phases.append(PhaseMark(name, at_ns))
+            if name is not None and self.present.first_ns is None:
+                self.present.first_ns = at_ns
 
     def _count(self, inferences: int, at_ns: int) -> None:
         marks = self.present
@@ -186,6 +223,10 @@ class MarkBuffer:
         """Return the marks so far, and start an empty window."""
         with self._lock:
             marks, self.present = self.present, WindowMarks()
+            # The next window begins where this one ends, maybe within a phase.
+            later = [one for one in marks.phases if one.at_ns > marks.last_ns]
+            current = marks.phases[-len(later) - 1 : len(marks.phases) - len(later)]
+            self.present.phases = [PhaseMark(one.name, marks.last_ns) for one in current] + later
             self._taken += marks.count
             if self._watch is not None:
                 marks.misses, marks.stalls = self._watch.take()
@@ -299,6 +340,7 @@ class Reporter:
             end_ns=max(begin_ns, end_ns),
             inferences=marks.count or None,
             units=marks.units,
+            phases=marks.phases_within(begin_ns, max(begin_ns, end_ns)) or None,
             misses=marks.misses,
             stalls=marks.stalls or None,
             outcome=outcome,
@@ -464,6 +506,15 @@ class Window:
     def units(self, number: float = 1) -> None:
         """Count completed units of work, beside the inferences."""
         self._marks.counted(0, monotonic_ns(), number)
+
+    def phase(self, name: str | None) -> None:
+        """Begin a phase of the work, such as ``prefill``: until the next one, or ``None``.
+
+        Energy by phase is in the record of the run, and per unit for units counted in the phase.
+        """
+        if name is not None and not re.fullmatch("[a-z][a-z0-9_]{0,31}", name):
+            raise ValueError(f"{name!r} is not a phase: use small letters, digits and _")
+        self._marks.phase(name, monotonic_ns())
 
 
 window = Window

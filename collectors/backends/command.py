@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Event
 
 from ...parsers.errors import UserError
-from ...parsers.inference.events import Counted, Inferences, Order, Phase, Tally
+from ...parsers.inference.events import Counted, Inferences, Order, Phase, PrintedCounts
 from ..base import Stamped
 from ..children.process import LineChild, Quiet
 from ..children.program import start_tied
@@ -36,7 +36,7 @@ class Command(SelfTimed):
         """Run the program until time or count are reached; a failed run is not part of it."""
         begin_ns = end_ns = time.monotonic_ns()
         yield Phase(run_id=order.run_id, phase="steady", edge="begin", at_ns=begin_ns)
-        tally = Tally(order.unit)
+        tally = PrintedCounts(order.unit)
         is_enough = False
         problem: UserError | None = None
         while not (is_enough or stop.is_set()):
@@ -66,7 +66,7 @@ class Command(SelfTimed):
         if problem is not None:
             raise problem
 
-    def _run_once(self, order: Order, stop: Event, tally: Tally) -> UserError | None:
+    def _run_once(self, order: Order, stop: Event, tally: PrintedCounts) -> UserError | None:
         """Run the program to its end, add what it counts, and return its failure."""
         argv = [str(self._program), *order.program[1:]]
         env = {"TEGRASCOPE_RUN_ID": order.run_id, "TEGRASCOPE_DEVICE": order.device}

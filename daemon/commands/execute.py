@@ -17,7 +17,7 @@ from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.children.program import CannotStartError, ProgramEnd, SignalRelay
 from ...collectors.simulator.physics import LANES
 from ...parsers.errors import UserError
-from ...parsers.inference.events import Tally, plural, unit_name
+from ...parsers.inference.events import PrintedCounts, plural, unit_name
 from ..measure.run_report import Outcome, RunReport, RunTrace
 from ..measure.timeline import Timeline
 from ..session.executor import Verdict
@@ -183,12 +183,12 @@ def _measure_there(
 
 def _execute(
     arguments: argparse.Namespace, argv: list[str], relay: SignalRelay, clock: Clock = SYSTEM_CLOCK
-) -> tuple[ProgramEnd, Tally, Buffers | None, tuple[str, ...]]:
+) -> tuple[ProgramEnd, PrintedCounts, Buffers | None, tuple[str, ...]]:
     """Run the program; return what it counted, the buffers of ``--gst``, and what was not counted.
 
     The names of other units that it printed are not counted.
     """
-    tally = Tally(arguments.unit)
+    tally = PrintedCounts(arguments.unit)
     read_line = tally.read if arguments.unit else None
     buffers: Buffers | None = None
     notes: tuple[str, ...] = ()
@@ -289,14 +289,16 @@ def _measure_here(
     return ended.status
 
 
-def _inferences(arguments: argparse.Namespace, tally: Tally, outcome: Outcome) -> int | None:
+def _inferences(
+    arguments: argparse.Namespace, tally: PrintedCounts, outcome: Outcome
+) -> int | None:
     """Return how many there were: a program that failed did not make what was announced."""
     if arguments.inferences is None:
         return tally.inferences
     return int(arguments.inferences) if outcome == "ok" else None
 
 
-def _uncounted(tally: Tally) -> tuple[str, ...]:
+def _uncounted(tally: PrintedCounts) -> tuple[str, ...]:
     name = tally.unknown
     return () if name is None else (f"{name}=N is not counted: it is another unit than --unit",)
 

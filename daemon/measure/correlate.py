@@ -12,6 +12,7 @@ from .dla import InFlight, dla_was_on, foreign_dla_activity
 from .energy import interval_ns
 from .energy_report import IDLE_PHASES, measure_energy, module_curve, timing
 from .lock_in import lock_in_report
+from .phases import phase_energy
 from .processes import other_processes
 from .quality import not_steady
 from .run_report import (
@@ -96,7 +97,7 @@ def correlate(
     beats = rhythm.folded_rhythm(inside, begun, miscount=0 if starts or cycles else 1)
     if not starts:
         beats += rhythm.beats_of_batches(inside, window, pieces)
-    found: dict[Flag, bool] = {
+    seen: dict[Flag, bool] = {
         "late_samples": quality.late_seconds(arrived) > quality.LATE_AT_MOST_SECONDS,
         "insufficient_samples": quality.insufficient_samples(
             window.seconds, board.samples if board else 0, inferences, units
@@ -115,9 +116,9 @@ def correlate(
     if not environment.simulated and not is_played(trace.backend, trace.device):
         placement = None if trace.built is None else trace.built.placement
         was_on = dla_was_on(samples, window, trace.device)
-        found["fallback"] = quality.fallback(trace.device, placement)
-        found["dla_not_used"] = quality.dla_not_used(trace.device, placement, was_on)
-    raised |= {flag: True for flag, is_raised in found.items() if is_raised}
+        seen["fallback"] = quality.fallback(trace.device, placement)
+        seen["dla_not_used"] = quality.dla_not_used(trace.device, placement, was_on)
+    raised |= {flag: True for flag, is_raised in seen.items() if is_raised}
     is_shown = not raised.keys() & quality.WITHHOLDING
     count = None
     if is_shown and units is not None:
@@ -134,6 +135,12 @@ def correlate(
     if measured is not None and measured.baseline_drifted:
         raised["baseline_drift"] = True
     quality_flags = quality.in_order(raised)
+    energy = measured and measured.energy
+    if trace.work_phases and energy is not None and rule is not None and energy.gross_joules:
+        causes = [flag for flag in quality_flags if flag in quality.WITHHOLDING]
+        withheld = f"withheld: {', '.join(causes)}" if causes else None
+        found = phase_energy(samples, rule, window, trace.work_phases, reading, withheld)
+        energy = energy.model_copy(update={"phases": found})
     plan = trace.pattern
     stages = {stage: distribution(durations) for stage, durations in trace.stages_ns.items()}
     return report.model_copy(
@@ -148,7 +155,7 @@ def correlate(
             "deadline": deadline_report(
                 trace, window, (starts, latencies), samples, others or {}, workloads or {}
             ),
-            "energy": measured and measured.energy,
+            "energy": energy,
             "lock_in": plan
             and lock_in_report(
                 plan, trace, window, samples, rule, reading.averaging, quality_flags

@@ -227,8 +227,8 @@ def measure_energy(
         # energy may be wrong by any drift or wander of the idle power.
         if not has_drifted and (terms is None or net_interval is not None):
             update["net_joules_per_inference"] = net / inferences if inferences else None
-            update |= _per_unit("net_", net, net_interval, units)
-    update |= _per_unit("", gross.joules, interval, units)
+            update |= per_unit("net_", net, net_interval, units)
+    update |= per_unit("", gross.joules, interval, units)
     return MeasuredEnergy(energy.model_copy(update=update), has_drifted)
 
 
@@ -273,7 +273,7 @@ def _interval(
     return Interval(low=low if floor is None else max(low, floor), high=high)
 
 
-def _per_unit(
+def per_unit(
     kind: str, joules: float, interval: Interval | None, units: Figure | None
 ) -> dict[str, object]:
     """Return an energy per unit, and its interval; nothing without units.

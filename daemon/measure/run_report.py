@@ -20,11 +20,13 @@ from ...parsers.inference.events import (
     Loaded,
     Outputs,
     Phase,
+    PhaseLabel,
     PhaseName,
     Process,
     RunEvent,
     StageName,
     Stall,
+    UnitCount,
 )
 from ...parsers.inference.placement import Built
 from ...parsers.records import Ratio, Record
@@ -309,6 +311,38 @@ class LockInReport(Record):
     problems: tuple[LockInProblem | Flag, ...] = ()
 
 
+class WorkPhase(Span):
+    """A phase of an application's own work, as it marked it: ``prefill`` or ``decode``.
+
+    ``units`` are those that were counted in it.
+    """
+
+    name: PhaseLabel
+    units: UnitCount | None = None
+
+
+class PhaseEnergy(Record):
+    """Gross energy of all occurrences of a phase in a window.
+
+    Attributes:
+        count: Number of occurrences, which took ``seconds`` in all.
+        method: ``cut`` at its edges, or by ``regression`` over the readings of the window.
+        gross_joules: Energy of the module; ``None`` with a ``reason``.
+        joules_per_unit: Energy by the units that were counted in this phase.
+    """
+
+    name: str
+    count: PositiveInt
+    seconds: NonNegativeFloat
+    units: NonNegativeFloat | None = None
+    method: Literal["cut", "regression"] | None = None
+    reason: str | None = None
+    gross_joules: float | None = None
+    gross_interval: Interval | None = None
+    joules_per_unit: float | None = None
+    joules_per_unit_interval: Interval | None = None
+
+
 class Energy(Record):
     """Energy of the steady window; the total is that of the module, by the board's rail rule.
 
@@ -327,6 +361,7 @@ class Energy(Record):
             ``net_joules``, so it is not in the intervals.
         counter_joules: ``gross_joules`` by the counters of the total rails, if each has one:
             another instrument, for comparison.
+        phases: Of the phases that an application marked.
     """
 
     rule: str | None = None
@@ -347,6 +382,7 @@ class Energy(Record):
     offset_joules: NonNegativeFloat | None = None
     counter_joules: NonNegativeFloat | None = None
     counter_edge_joules: NonNegativeFloat | None = None
+    phases: tuple[PhaseEnergy, ...] = ()
 
 
 class Environment(Record):
@@ -397,6 +433,7 @@ class RunReport(Record):
             phase, ``None`` if they were not counted.
         units_interval: Limits of ``units``, if the count itself is uncertain.
         units_per_second: ``units`` over the length of the steady phase.
+        work_phases: Those that an application marked in its window; ``energy`` has theirs.
         latency: By the host clock, in the steady phase.
         device_latency: The same by the device's own events, from the first copy to the last;
             ``None`` if the back-end has none.
@@ -438,6 +475,7 @@ class RunReport(Record):
     units: NonNegativeFloat | None = None
     units_interval: Interval | None = None
     units_per_second: NonNegativeFloat | None = None
+    work_phases: tuple[WorkPhase, ...] = ()
     latency: Distribution | None = None
     device_latency: Distribution | None = None
     stages: dict[StageName, Distribution] = {}
@@ -543,6 +581,7 @@ class RunTrace:
     unit: str | None = None
     units: float | None = None
     units_interval: Interval | None = None
+    work_phases: tuple[WorkPhase, ...] = ()
     deadline_seconds: float | None = None
     missed_inferences: int | None = None
     stalls: tuple[Stall, ...] = ()
@@ -595,16 +634,14 @@ class RunTrace:
         return True
 
     def _add_units(self, event: Counted) -> None:
-        units, sure = event.units, self.units_interval
+        units, so_far = event.units, self.units or 0.0
         if units is None or self.unit is None:
             return
-        if event.units_interval is not None or sure is not None:
+        if event.units_interval or self.units_interval:
             low, high = event.units_interval or (units, units)
-            so_far = sure or Interval(low=self.units or 0.0, high=self.units or 0.0)
-            self.units_interval = Interval(
-                low=so_far.low + min(low, units), high=so_far.high + max(high, units)
-            )
-        self.units = (self.units or 0.0) + units
+            sure = self.units_interval or Interval(low=so_far, high=so_far)
+            self.units_interval = Interval(low=sure.low + low, high=sure.high + high)
+        self.units = so_far + units
 
     def _add_phase(self, event: Phase) -> bool:
         if event.phase == "steady":

@@ -24,7 +24,7 @@ from ...parsers.signals import RAIL_POWER
 from ..measure.blocks import WindowSlice
 from ..measure.energy import Curve, settled
 from ..measure.energy_report import IDLE_PHASES, timing
-from ..measure.figures import student
+from ..measure.figures import dot, inverse, student
 from ..measure.quality import late_seconds, timed
 from ..measure.run_report import Environment, Figure, RunReport, Span
 from ..measure.uncertainty import FEWEST_POINTS, NORMAL_95, wander
@@ -77,7 +77,7 @@ class _Fit(NamedTuple):
 
     def series(self, contrast: Sequence[float]) -> list[list[float]]:
         """Return residuals whose means over the groups add up to the contrast's error."""
-        shares = [_dot(contrast, column) for column in zip(*self.gains, strict=True)]
+        shares = [dot(contrast, column) for column in zip(*self.gains, strict=True)]
         return [[s * e for e in one] for s, one in zip(shares, self.residuals, strict=True)]
 
 
@@ -117,24 +117,6 @@ def power_of(
     return RoundPower(window.seconds, report.inferences, steps, work, idle)
 
 
-def _inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return the inverse of a positive definite matrix."""
-    n = len(matrix)
-    rows = [[*map(float, row), *(float(i == j) for j in range(n))] for i, row in enumerate(matrix)]
-    for i in range(n):
-        pivot = rows[i][i]
-        rows[i] = [value / pivot for value in rows[i]]
-        for j in range(n):
-            if j != i:
-                factor = rows[j][i]
-                rows[j] = [a - factor * b for a, b in zip(rows[j], rows[i], strict=True)]
-    return [row[n:] for row in rows]
-
-
-def _dot(one: Sequence[float], other: Sequence[float]) -> float:
-    return fsum(a * b for a, b in zip(one, other, strict=True))
-
-
 def _cell(low: float, high: float) -> tuple[float, float]:
     """Return mean and variance of a standard normal number between two limits."""
     share = (erf(high / sqrt(2)) - erf(low / sqrt(2))) / 2
@@ -156,7 +138,7 @@ def _gains(
         for a in columns
     ]
     return [
-        [n * _dot(row, x) for n, x in zip(counts, design, strict=True)] for row in _inverse(normal)
+        [n * dot(row, x) for n, x in zip(counts, design, strict=True)] for row in inverse(normal)
     ]
 
 
@@ -200,8 +182,8 @@ def _fit(
     cells = [Counter(group) for group in groups]
     kinds = (slice(0, idle), slice(idle, None))
     plain = _gains(design, counts, counts)
-    beta = [_dot(row, [fmean(group) for group in groups]) for row in plain]
-    levels = [_dot(x, beta) for x in design]
+    beta = [dot(row, [fmean(group) for group in groups]) for row in plain]
+    levels = [dot(x, beta) for x in design]
     variances = [_noise(cells[kind], levels[kind], step) for kind in kinds]
     for _ in range(_PASSES):
         spreads = [sqrt(max(variances[: 1 + (i >= idle)])) for i in range(len(groups))]
@@ -213,8 +195,8 @@ def _fit(
             s * fsum(n * at[w][0] for w, n in cell.items()) / count
             for cell, at, count, s in zip(cells, found, counts, spreads, strict=True)
         ]
-        beta = [b + _dot(row, errors) for b, row in zip(beta, plain, strict=True)]
-        levels = [_dot(x, beta) for x in design]
+        beta = [b + dot(row, errors) for b, row in zip(beta, plain, strict=True)]
+        levels = [dot(x, beta) for x in design]
         moved = [
             s * s * fsum(n * (at[w][0] ** 2 + at[w][1]) for w, n in cell.items())
             for cell, at, s in zip(cells, found, spreads, strict=True)
@@ -282,7 +264,7 @@ def difference_of_rounds(here: Sequence[RoundPower], there: Sequence[RoundPower]
         _fit(rows, [group.rails[rail] for group in groups], len(idle), step)
         for rail, step in enumerate(steps)
     ]
-    value = fsum(_dot(contrast, fit.coefficients) for fit in fits)
+    value = fsum(dot(contrast, fit.coefficients) for fit in fits)
     # Rails may move together, so their errors are added up before their spread is taken.
     series = zip(*(fit.series(contrast) for fit in fits), strict=True)
     errors = [
@@ -308,8 +290,8 @@ def difference_of_rounds(here: Sequence[RoundPower], there: Sequence[RoundPower]
     ]
     table, once = design(joules), [1.0] * len(runs)
     gains = _gains(table, once, once)
-    means = [_dot(row, joules) for row in gains]
-    left = fsum((e - _dot(row, means)) ** 2 for e, row in zip(joules, table, strict=True))
+    means = [dot(row, joules) for row in gains]
+    left = fsum((e - dot(row, means)) ** 2 for e, row in zip(joules, table, strict=True))
     freedom = len(runs) - len(means)
     between = left / freedom * fsum((b - a) ** 2 for a, b in zip(*gains[:2], strict=True))
     pooled = (_WITHIN * within + freedom * between) / (_WITHIN + freedom)

@@ -14,7 +14,7 @@ from ...parsers.errors import UserError
 from ...parsers.inference.events import plural
 from ..measure.blocks import Block, CorruptBlockError, WindowSlice, decode, join
 from ..measure.figures import mean_of_most, mean_of_rounds, present
-from ..measure.run_report import UNKNOWN, Energy, Figure, RailEnergy, RunReport
+from ..measure.run_report import UNKNOWN, Energy, Figure, Interval, RailEnergy, RunReport
 from ..measure.utilization import mean_present
 from ..store.history import History
 from ..terminal import ABSENT, celsius, duration, joules, percent, rate, seconds, watts
@@ -305,6 +305,13 @@ def _details(run: RunReport) -> Iterator[Part]:
         yield Table(
             ("rail", "gross", "mean power", "idle power", "net", "by its own counter"), rows
         )
+        if energy.phases:
+            rows = []
+            for phase in energy.phases:
+                gross = _figure(phase.gross_joules, phase.gross_interval)
+                by = phase.method or phase.reason or ""
+                rows.append((phase.name, str(phase.count), seconds(phase.seconds), gross, by))
+            yield Table(("phase", "times", "time", "gross", "by"), rows)
     if run.worker_log:
         yield Heading("Last lines of the worker", 3)
         yield Items([("", line) for line in run.worker_log])
@@ -339,14 +346,16 @@ def _units(run: RunReport) -> str | None:
     if run.units is None or run.unit is None:
         return None
     rate = "" if run.units_per_second is None else f", {run.units_per_second:.4g} per second"
-    counted = f"{run.units:.12g} {plural(run.unit)}{rate}"
-    each = run.energy and run.energy.joules_per_unit
-    if run.energy is None or each is None:
+    counted, energy = f"{run.units:.12g} {plural(run.unit)}{rate}", run.energy
+    if energy is None or energy.joules_per_unit is None:
         return counted
-    interval = run.energy.joules_per_unit_interval
-    ends = (None, None) if interval is None else (interval.low, interval.high)
-    figure = Figure(value=each, low=ends[0], high=ends[1])
-    return f"{counted}, {with_half(figure, joules)} per {run.unit}"
+    each = _figure(energy.joules_per_unit, energy.joules_per_unit_interval)
+    return f"{counted}, {each} per {run.unit}"
+
+
+def _figure(value: float | None, interval: Interval | None) -> str:
+    ends = {} if interval is None else interval.model_dump()
+    return ABSENT if value is None else with_half(Figure(value=value, **ends), joules)
 
 
 def _others(one: Energy | RailEnergy) -> tuple[str, str, str]:

@@ -18,13 +18,14 @@ from ...parsers.errors import UserError
 from ...parsers.inference.events import StageName, Stall, UnitCount, UnitName
 from ...parsers.records import Record
 from ..measure.quality import MINIMUM_INFERENCES, MINIMUM_SAMPLES, MINIMUM_SECONDS
-from ..measure.run_report import Device, OnStep, RunTrace
+from ..measure.run_report import Device, OnStep, RunTrace, WorkPhase
 from ..settings.config import Workload, new_run_id
 from .executor import Verdict
 from .session import Job, Session, begin_trace
 
 # Ten thousand times of start, end and three stages are 600 KB of JSON.
 TIMES_AT_MOST = 10_000
+PHASES_AT_MOST, PHASE_NAMES_AT_MOST = 2000, 8
 BODY_AT_MOST = 1024 * 1024
 _LONGEST_SECONDS = 3600.0
 OPEN_AT_MOST = 64
@@ -75,6 +76,7 @@ class Content(Record):
         start_ns: Starts of the timed ones, shape (n,), on CLOCK_MONOTONIC.
         latency_ns: Duration of each, shape (n,).
         stages_ns: Durations by stage, shape (m,).
+        phases: Its phases in order of time, of up to eight names.
         misses: Inferences that missed the deadline, at least as many as the times show.
         stalls: The last of them, with the state of their process.
     """
@@ -86,6 +88,7 @@ class Content(Record):
     start_ns: _Times = ()
     latency_ns: _Times = ()
     stages_ns: dict[StageName, _Times] = {}
+    phases: Annotated[tuple[WorkPhase, ...], Field(max_length=PHASES_AT_MOST)] = ()
     misses: Annotated[NonNegativeInt, Field(le=10**12)] | None = None
     stalls: Annotated[tuple[Stall, ...], Field(max_length=STALLS_AT_MOST)] = ()
 
@@ -342,6 +345,7 @@ class WindowKeeper(threading.Thread):
         trace.start_ns = array("q", content.start_ns)
         trace.latency_ns = array("q", content.latency_ns)
         trace.stages_ns = {name: array("q", each) for name, each in content.stages_ns.items()}
+        trace.work_phases = content.phases
         trace.inference_count = content.inferences
         trace.units = None if trace.unit is None else content.units
         trace.missed_inferences, trace.stalls = content.misses, content.stalls
@@ -427,12 +431,19 @@ def _check_times(begin_ns: int, end_ns: int, now_ns: int) -> None:
 
 
 def _check_contents(content: Content, begin_ns: int, end_ns: int) -> None:
-    """Raise if an inference is not entirely inside its window."""
+    """Raise if an inference or a phase is not entirely inside its window."""
     pairs = zip(content.start_ns, content.latency_ns, strict=True)
     for number, (start, latency) in enumerate(pairs):
         if start < begin_ns or start + latency > end_ns:
             what = f"start_ns.{number}: this inference is not wholly in the window"
             raise RefusedMarkError(400, what, "leave it out, or widen the window")
+
+    edges = [begin_ns, *(edge for one in content.phases for edge in (one.begin_ns, one.end_ns))]
+    names = {one.name for one in content.phases}
+    if edges != sorted(edges) or edges[-1] > end_ns or len(names) > PHASE_NAMES_AT_MOST:
+        what = "phases: they are not in order of time, not in the window, or of too many names"
+        remedy = f"send each with begin_ns and end_ns, of up to {PHASE_NAMES_AT_MOST} names"
+        raise RefusedMarkError(400, what, remedy)
 
 
 def _check_steps(end: End, begin_ns: int, end_ns: int, *, planned: bool) -> None:

@@ -283,6 +283,7 @@ def plural(unit: str) -> str:
 
 _UNIT = "[a-z][a-z0-9_]{0,31}"
 UnitName = Annotated[str, AfterValidator(unit_name)]
+PhaseLabel = Annotated[str, Field(pattern=f"^{_UNIT}$")]
 UnitCount = Annotated[float, Field(ge=0, le=1e15)]
 
 
@@ -377,13 +378,13 @@ _COUNT = re.compile(
 )
 
 
-class Tally:
+class PrintedCounts:
     """Adds up the counts that a program prints on its standard output.
 
     A line is ``tegrascope: NAME=N`` or ``TEGRASCOPE NAME=N``. ``NAME`` is ``inferences`` or the
     unit, singular or plural.
 
-    >>> tally = Tally("token")
+    >>> tally = PrintedCounts("token")
     >>> for line in ("tegrascope: inferences=2", "TEGRASCOPE tokens=30", "tegrascope: token=1"):
     ...     tally.read(line)
     >>> tally.inferences, tally.units

@@ -109,6 +109,48 @@ def test_units_alone_make_a_window(answers):
     assert second.begin_ns == first.end_ns
 
 
+def test_phases_follow_each_other_through_the_windows(answers):
+    """A phase ends where the next one begins, and goes on in the next window."""
+    answers.enough = {"seconds": 0.05, "inferences": 3}
+    with tegrascope.window("llm", unit="token", **answers.where) as marks:
+        marks.phase("prefill")
+        marks.units(1)
+        marks.phase("decode")
+        marks.units(2)
+        answers.wait_for(lambda: answers.ends())
+        marks.units(4)
+        marks.phase(None)
+        marks.phase("prefill")
+        marks.units(1)
+    first, second = answers.ends()
+    prefill, decode = first.phases
+    assert [(one.name, one.units) for one in first.phases] == [("prefill", 1), ("decode", 2)]
+    assert first.begin_ns == prefill.begin_ns
+    assert prefill.end_ns == decode.begin_ns < decode.end_ns == first.end_ns
+    assert [(one.name, one.units) for one in second.phases] == [("decode", 4), ("prefill", 1)]
+    assert second.begin_ns == first.end_ns == second.phases[0].begin_ns
+    assert second.phases[0].end_ns < second.phases[1].begin_ns  # time without a phase
+    assert second.phases[1].end_ns == second.end_ns
+
+
+def test_more_phases_than_a_window_takes_are_left_out(answers):
+    """The window is reported without them: a part of the phases would be a wrong mix."""
+    for name_of, count in ((lambda i: f"p{i % 2}", 2100), (lambda i: f"p{i}", 9)):
+        with tegrascope.window("llm", **answers.where) as marks:
+            for number in range(count):
+                marks.phase(name_of(number))
+            marks.count()
+        end = answers.ends()[-1]
+        assert (end.outcome, end.inferences, end.phases) == ("ok", 1, ())
+
+
+def test_name_of_a_phase_that_the_daemon_would_refuse_raises(answers):
+    marks = Window("llm", **answers.where)
+    for name in ("Prefill", "pre fill", "", "9"):
+        with pytest.raises(ValueError, match="is not a phase"):
+            marks.phase(name)
+
+
 def infer(marks: "tegrascope.collectors.application.window.Window", count: int) -> None:
     for _ in range(count):
         with marks.inference():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import Energy, Interval, RailEnergy
+from tegrascope.daemon.measure.run_report import Energy, Interval, PhaseEnergy, RailEnergy
 
 from .board import report
 from .test_status_page import AUDIT, telemetry
@@ -142,13 +142,31 @@ def test_misses_of_a_deadline_have_what_was_unusual_then(board, show):
 def test_energy_per_unit_is_on_both_pages(board, show):
     board.fill(telemetry, 60, 1, 0.5)
     each = {"joules_per_unit": 0.25, "joules_per_unit_interval": Interval(low=0.24, high=0.26)}
-    energy = ENERGY.model_copy(update={**each, "net_joules_per_unit": 0.125})
+    phases = (
+        PhaseEnergy(
+            name="prefill",
+            count=12,
+            seconds=3.5,
+            method="regression",
+            gross_joules=60.0,
+            gross_interval=Interval(low=58.0, high=62.0),
+            joules_per_unit=0.5,
+        ),
+        PhaseEnergy(name="sort", count=1, seconds=0.01, reason="it is too short"),
+    )
+    changes = {**each, "net_joules_per_unit": 0.125, "phases": phases}
+    energy = ENERGY.model_copy(update=changes)
     made = board.finish(
         50, 20, inferences=12, energy=energy, unit="token", units=1960.5, units_per_second=98
     )
     tab = open_run(show, board, made)
     words = "250 mJ per token (240 mJ to 260 mJ), 125 mJ net of idle; 1,960.5 counted, 98"
     assert words in text(tab, "energy")
+    for row in (
+        "prefill 12 3.50 s 60.0 J 58.0 J to 62.0 J 500 mJ regression",
+        "sort 1 10.0 ms – – – it is too short",
+    ):
+        assert row in text(tab, "energy")
     assert tab.complaints == []
     board.live.set_workloads({"resnet": "dla0"})
     tab = show(board.url)

@@ -8,7 +8,7 @@ import pytest
 
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.measure.blocks import Block, encode
-from tegrascope.daemon.measure.run_report import Environment, Interval, ProcessShare
+from tegrascope.daemon.measure.run_report import Environment, Interval, PhaseEnergy, ProcessShare
 from tegrascope.daemon.measure.timeline import SealedBlock
 from tegrascope.daemon.results.runs_page import page_since
 from tegrascope.daemon.store.history import History
@@ -156,6 +156,13 @@ def test_one_run_has_all_of_its_figures(store, tmp_path, capsys):
         update={**foreign, "unit": "query", "units": 500.0, "units_per_second": 25.0}
     )
     each = {"joules_per_unit": 0.16, "joules_per_unit_interval": Interval(low=0.157, high=0.163)}
+    facts = {"name": "prefill", "count": 3, "seconds": 1.5}
+    interval = Interval(low=9.0, high=11.0)
+    phases = (
+        PhaseEnergy(**facts, method="cut", gross_joules=10.0, gross_interval=interval),
+        PhaseEnergy(**facts, reason="it is too short"),
+    )
+    each["phases"] = phases
     one = one.model_copy(update={"energy": one.energy.model_copy(update=each)})
     store.finish(one)
     store.add_block(samples(3100, 300))
@@ -168,6 +175,8 @@ def test_one_run_has_all_of_its_figures(store, tmp_path, capsys):
     page = Page(path.read_text(encoding="utf-8"))
     assert "run-3000" in page.words["dd"]
     assert "80.0\xa0J ±\xa01.2\xa0%" in page.words["td"]
+    for cell in ("10.0\xa0J ±\xa010\xa0%", "cut", "it is too short", "1.50\xa0s"):
+        assert cell in page.words["td"]
     (units,) = [words for words in page.words["dd"] if "per query" in words]
     assert units.replace("\xa0", " ") == "500 queries, 25 per second, 160 mJ ± 1.9 % per query"
     assert "svg" in page.seen

@@ -135,6 +135,46 @@ def test_units_of_an_application_are_counted_and_kept(desk):
     assert (states["tokens"].units, states["tokens"].inferences) == (600.5, 20)
 
 
+def phases(*marks):
+    keys = ("name", "begin_ns", "end_ns")
+    return [dict(zip(keys, (name, NOW - a * S, NOW - b * S), strict=True)) for name, a, b in marks]
+
+
+def test_phases_of_an_application_have_their_energy(desk):
+    marks = phases(("prefill", 120, 110), ("decode", 110, 80), ("prefill", 79, 60))
+    marks[1]["units"] = 500
+    run = desk.post(**desk.whole(inferences=307, phases=marks))["run_id"]
+    report = desk.runs()[run]
+    assert report["work_phases"] == marks
+    prefill, decode = report["energy"]["phases"]
+    assert (prefill["name"], prefill["count"], prefill["seconds"]) == ("prefill", 2, 29.0)
+    assert prefill["gross_joules"] == pytest.approx(290)
+    assert (decode["method"], decode["joules_per_unit"]) == ("cut", pytest.approx(0.6))
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        [("a", 130, 110)],
+        [("a", 100, 50)],
+        [("a", 110, 90), ("b", 95, 80)],
+        [("a", 90, 80), ("b", 110, 100)],
+        [("a", 100, 110)],
+        [(f"a{i}", 100 - i, 99 - i) for i in range(9)],
+    ],
+)
+def test_phases_that_cannot_be_are_refused(desk, marks):
+    refused = desk.refused(**desk.whole(phases=phases(*marks)))
+    assert refused.status == 400
+    assert "phases" in str(refused)
+
+
+def test_name_of_a_phase_is_checked(desk):
+    refused = desk.refused(**desk.whole(phases=phases(("Pre Fill", 100, 90))))
+    assert refused.status == 400
+    assert "phases.0.name" in str(refused)
+
+
 def test_unit_that_is_not_the_configured_one_is_refused(desk):
     refused = desk.refused(event="begin", workload="tokens", unit="frame")
     assert refused.status == 409

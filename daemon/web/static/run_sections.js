@@ -166,12 +166,21 @@ export function energy(report) {
     const edge = told.counter_edge_joules ? ` ± ${joules(told.counter_edge_joules)}` : "";
     parts.push(paragraph(`The board's own energy counter says ${joules(told.counter_joules)}${edge}.`));
   }
+  if (told.phases?.length > 0) {
+    const heads = ["phase", "times", "time", "gross", "95 % interval", "per unit", "by"];
+    parts.push(table("Phases of the application", heads, told.phases.map(phaseRow)));
+  }
   const rows = Object.entries(told.rails).map(([name, rail]) => [
     told.total_rails.includes(name) ? name : `${name} (not in the total)`,
     watts(rail.mean_watts), watts(rail.baseline_watts), joules(rail.gross_joules), joules(rail.net_joules),
   ]);
   parts.push(table("Rails", ["rail", "mean power", "idle power", "gross", "net"], rows));
   return section("energy", "Energy", ...parts);
+}
+
+function phaseRow({ name, count: times, seconds: took, gross_joules: gross, gross_interval: interval, joules_per_unit: each, method, reason }) {
+  const between = interval ? `${joules(interval.low)} to ${joules(interval.high)}` : NOTHING;
+  return [name, count(times), seconds(took), joules(gross), between, joules(each), method ?? reason];
 }
 
 function energyRow(heads, most, [name, whole, interval, each], report) {
