@@ -107,16 +107,14 @@ class WindowMarks:
     def phases_within(self, begin_ns: int, end_ns: int) -> list[dict[str, object]]:
         """Return the phases of a window; none if they are too many, or the names are."""
         ends = [*(one.at_ns for one in self.phases), end_ns][1:]
-        found: list[dict[str, object]] = []
-        for one, end in zip(self.phases, ends, strict=True):
-            first, last = max(one.at_ns, begin_ns), min(end, end_ns)
-            if one.name is not None and first < last:
-                found.append({"name": one.name, "begin_ns": first, "end_ns": last})
-                found[-1] |= {} if one.units is None else {"units": one.units}
-        is_whole = len(self.phases) <= PHASES_AT_MOST
-        return (
-            found if is_whole and len({one["name"] for one in found}) <= PHASE_NAMES_AT_MOST else []
-        )
+        found: list[dict[str, object]] = [
+            {"name": one.name, "begin_ns": first, "end_ns": last, "units": one.units}
+            for one, end in zip(self.phases, ends, strict=True)
+            if one.name and (first := max(one.at_ns, begin_ns)) < (last := min(end, end_ns))
+        ]
+        names = {one["name"] for one in found}
+        is_whole = len(self.phases) <= PHASES_AT_MOST and len(names) <= PHASE_NAMES_AT_MOST
+        return found if is_whole else []
 
     def render(self, begin_ns: int, **fields: object) -> bytes:
         """Return the JSON that ends a window, with further fields unless they are ``None``.
@@ -201,7 +199,7 @@ class MarkBuffer:
     def _count(self, inferences: int, at_ns: int) -> None:
         marks = self.present
         marks.count += inferences
-        if not self.begun.is_set():
+        if marks.work and not self.begun.is_set():
             self.begun.set()
         if at_ns > marks.last_ns:
             marks.last_ns = at_ns

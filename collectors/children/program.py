@@ -115,7 +115,7 @@ def ask_child(
 _OF_A_TERMINAL = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
 # What Python ignores and a program does not expect to be ignored.
 _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)
-_COPY_MS = 50
+_COPY_MS = 200
 _LINE_AT_MOST = 4096
 # How a kernel marks a signal of its own making, as that of a terminal is, among those of kill(2).
 _SI_KERNEL = 0x80

@@ -109,6 +109,16 @@ def test_units_alone_make_a_window(answers):
     assert second.begin_ns == first.end_ns
 
 
+def test_count_of_nothing_begins_no_window():
+    """A stream may send a piece without a token at any time."""
+    marks = MarkBuffer()
+    marks.counted(0, 1, units=0)
+    marks.counted(0, 2)
+    assert not marks.begun.is_set()
+    marks.counted(0, 3, units=0.5)
+    assert marks.begun.is_set()
+
+
 def test_phases_follow_each_other_through_the_windows(answers):
     """A phase ends where the next one begins, and goes on in the next window."""
     answers.enough = {"seconds": 0.05, "inferences": 3}

@@ -29,7 +29,7 @@ import random, sys, time
 chance, total, end = random.Random(), 0, time.monotonic() + {seconds}
 while time.monotonic() < end:
     time.sleep(chance.uniform(0.01, 0.3))
-    count = chance.randrange(1, 40)
+    count = chance.randrange(1, 10)
     total += count
     print(chance.choice(["tegrascope: tokens=", "TEGRASCOPE tokens="]) + str(count), flush=True)
 with open(sys.argv[1], "a") as file:
