@@ -153,6 +153,7 @@ def _write_runs(writer: _Writer, runs: Sequence[Run]) -> None:
         spans = (_Slice(run["started_ns"], run["ended_ns"], run["outcome"], run) for run in group)
         writer.slices("run", lane, spans)
         writer.slices("phase", lane, (phase for run in group for phase in _phases(run)))
+        writer.slices("work phase", lane, (phase for run in group for phase in _work_phases(run)))
         writer.slices("missed deadline", lane, (miss for run in group for miss in _misses(run)))
         flags = writer.track("quality flags", lane)
         for run in group:
@@ -166,6 +167,12 @@ def _phases(run: Run) -> Iterator[_Slice]:
     """Yield the phases of a run: cold start (load, build, warm-up), idle phases, steady phase."""
     for name, span in run.get("phases", {}).items():
         yield _Slice(span["begin_ns"], span["end_ns"], name)
+
+
+def _work_phases(run: Run) -> Iterator[_Slice]:
+    """Yield the phases of an application's own work, such as prefill and decode."""
+    for one in run.get("work_phases", ()):
+        yield _Slice(one["begin_ns"], one["end_ns"], one["name"], one)
 
 
 def _misses(run: Run) -> Iterator[_Slice]:

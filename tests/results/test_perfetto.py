@@ -20,10 +20,13 @@ from tegrascope.daemon.measure.run_report import (
     Span,
 )
 from tegrascope.daemon.measure.timeline import SealedBlock
+from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
 
 pytest.importorskip("perfetto", reason="pip install 'perfetto>=0.56'")
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
+
+from tegrascope.daemon.results.perfetto_trace import write_trace
 
 S = 1_000_000_000
 WALL = 1_790_000_000 * S + 123_456_789
@@ -184,6 +187,19 @@ def test_every_slice_and_counter_equals_its_source(store):
         "first_inference": 0.5,
     }
     assert trace.attributes["simulated"] == "false"
+
+
+def test_phases_that_an_application_marked_are_slices(store, tmp_path):
+    marked = [(101 * S + 1, 102 * S + 3, "prefill"), (102 * S + 3, 105 * S, "decode")]
+    run = run_of(1, 100 * S).model_dump(mode="json", exclude_none=True)
+    phases = [{"begin_ns": a, "end_ns": b, "name": name, "units": 7.0} for a, b, name in marked]
+    path = tmp_path / "run.pftrace"
+    write_trace(History(store.path), [run | {"work_phases": phases}], path)
+    trace = Trace(path)
+    path = ("yolo on dla0", "work phase")
+    assert trace.under("work phase") == [(path, a, b, name) for a, b, name in marked]
+    (told,) = (one for one in trace.arguments[trace.under("work phase")[0]] if one.name == "units")
+    assert told.double_value == 7.0
 
 
 def test_runs_of_one_lane_that_overlap_are_on_separate_tracks(store):
