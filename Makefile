@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 SOURCES := $(wildcard *.py) parsers collectors daemon tests packaging tools
 
-.PHONY: run test check dev format lint types imports doctest golden dashboards docs fleet bench coverage-campaign live-truth screenshots deb clean
+.PHONY: run test check dev format lint types imports doctest golden dashboards docs fleet bench coverage-campaign live-truth server-truth screenshots deb clean
 
 run: $(VENV)/.run
 	$(BIN)/tegrascope run --demo --state-dir .state
@@ -66,6 +66,10 @@ coverage-campaign: dev
 # The same truth as the tegrastats of a real daemon, 13 minutes: `make live-truth LIVE='--daemons 4'`.
 live-truth: dev
 	$(BIN)/python -m tests.truth.live $(LIVE)
+
+# Joules per token of a small server, 13 minutes: `make server-truth SERVER='--windows 20'`.
+server-truth: dev
+	nice $(BIN)/python -m tests.truth.server $(SERVER)
 
 # The pictures of the docs, in docs/images: needs chromium, and takes six minutes.
 screenshots: dev

@@ -64,6 +64,8 @@ class OpenAi(SelfTimed):
             yield Phase(run_id=run_id, phase="warm_up", edge="begin", at_ns=now())
             for _ in self._replies(order.streams, order.warm_up_seconds, None, stop):
                 pass
+            if stop.is_set():
+                return
             yield Phase(run_id=run_id, phase="warm_up", edge="end", at_ns=now())
         end_ns, has_usage = now(), True
         yield Phase(run_id=run_id, phase="steady", edge="begin", at_ns=end_ns)
@@ -87,6 +89,8 @@ class OpenAi(SelfTimed):
             highest = sum(one.tokens if one.has_usage else max(one.tokens, most) for one in some)
             limits = None if highest == least else (float(least), float(highest))
             yield Counted(run_id=run_id, units=least, units_interval=limits)
+        if stop.is_set():
+            return
         notes = () if has_usage else (_BY_PARTS,)
         self.built = Built(streams=order.streams, notes=notes)
         yield Phase(run_id=run_id, phase="steady", edge="end", at_ns=end_ns)

@@ -201,6 +201,8 @@ def test_stop_ends_the_run_while_an_answer_streams(server):
     threading.Timer(0.3, stop.set).start()
     events = run(order(server, max_tokens=100_000, timeout=60.0), stop)
     assert ending(events).ending == "cancelled"
+    others = [one for one in events if isinstance(one, Phase) and one.phase != "load"]
+    assert {one.edge for one in others} <= {"begin"}
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b" \n\n", None])

@@ -84,13 +84,15 @@ class LlmServer:
         steps_ns: Begin and end of each decoding step, in the order of their end.
         requests: Bodies of the requests so far, with their ``Authorization`` header.
         fault: One of ``FAULTS``, or ``None``.
+
+    ``on_step`` is called with the begin of a step as it begins, and with both times as it ends.
     """
 
     def __init__(
         self,
         step_seconds: float = 0.0,
         counts_requests: bool = False,
-        on_busy: Callable[[bool], object] = lambda _: None,
+        on_step: Callable[[int, int | None], object] = lambda *_: None,
         port: int = 0,
     ) -> None:
         self.steps_ns: list[tuple[int, int]] = []
@@ -99,7 +101,7 @@ class LlmServer:
         self.sends_usage, self.hides_every = True, 0
         self.counted, self.started = 0, 1.0e9
         self._step_seconds, self._counts_requests = step_seconds, counts_requests
-        self._on_busy, self._decoder = on_busy, Decoder()
+        self._on_step, self._decoder = on_step, Decoder()
         self._lock, self._closed = threading.Lock(), threading.Event()
         outer = self
 
@@ -251,12 +253,13 @@ class LlmServer:
     def _decode(self, token: int, state: Any) -> tuple[int, Any]:
         with self._lock:
             begin_ns = time.monotonic_ns()
-            self._on_busy(True)
+            self._on_step(begin_ns, None)
             found = self._decoder.step(token, state)
             if self._step_seconds:
                 time.sleep(self._step_seconds)
-            self._on_busy(False)
-            self.steps_ns.append((begin_ns, time.monotonic_ns()))
+            end_ns = time.monotonic_ns()
+            self._on_step(begin_ns, end_ns)
+            self.steps_ns.append((begin_ns, end_ns))
             if not self._counts_requests:
                 self.counted += 1
         return found
