@@ -20,7 +20,7 @@ from ...collectors.catalog import (
 )
 from ...collectors.models.files import BUILTIN_MODELS, BUILTIN_PREFIX, find_model
 from ...parsers.errors import PIP_INSTALL, UsageError, UserError
-from ...parsers.inference.events import Process
+from ...parsers.inference.events import InferenceSettings, Process
 from ...parsers.nvpmodel import find_mode
 from ..measure.quality import MINIMUM_SAMPLES, MINIMUM_SECONDS
 from ..measure.run_report import Device
@@ -275,12 +275,6 @@ def _telemetry(
 
 # --- workloads ------------------------------------------------------------------------------------
 
-# Settings of a workload that have the same name in a benchmark.
-_TAKEN_OVER = (
-    *("batch", "streams", "cuda_graph", "transfers", "precision", "optimization_level"),
-    *("fallback", "process", "preprocess", "shapes"),
-)
-
 
 def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload:
     """Return a round of a model on an accelerator, as the daemon would have it configured."""
@@ -290,7 +284,7 @@ def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload
     is_int8 = uses_tensorrt and settings.precision == "int8"
     calibration = settings.calibration if is_int8 else None
     return Workload.model_validate(
-        {name: getattr(settings, name) for name in _TAKEN_OVER}
+        {name: getattr(settings, name) for name in InferenceSettings.model_fields}
         | {
             "name": workload_name(model, device),
             "model": absolute(model),

@@ -4,10 +4,9 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from ...parsers.inference.calibration import Preprocess
-from ...parsers.inference.events import InputShape, Process, StageName
+from ...parsers.inference.events import InferenceSettings, StageName
 from ...parsers.inference.layers import EngineLayer
-from ...parsers.inference.placement import Built, Fallback, PlacementVerdict, Precision
+from ...parsers.inference.placement import Built, PlacementVerdict, Precision
 from ...parsers.records import Ratio, Record
 from ..measure.run_report import (
     Device,
@@ -350,7 +349,7 @@ class Contention(Record):
 SweepAxis = Literal["batch", "streams", "precision", "mps", "power-mode"]
 
 
-class BenchSettings(Record):
+class BenchSettings(InferenceSettings, Record):
     """How the benchmark was asked to measure.
 
     Without ``devices`` it measures the accelerators that the machine has, without ``backend`` by
@@ -361,21 +360,9 @@ class BenchSettings(Record):
     models: tuple[str, ...]
     devices: tuple[Device, ...] | None = None
     backend: BackendName | None = None
-    precision: Precision | None = None
-    calibration: str | None = None
-    preprocess: Preprocess | None = None
     inputs: str | None = None
     labels: str | None = None
     tolerance: Ratio | None = None
-    batch: PositiveInt = 1
-    streams: PositiveInt = 1
-    cuda_graph: bool = True
-    transfers: bool = True
-    optimization_level: NonNegativeInt | None = None
-    fallback: Fallback = "allow"
-    plugins: tuple[str, ...] = ()
-    shapes: dict[str, InputShape] = {}
-    process: Process = Process()
     nsys: bool = False
     contention: bool = False
     lock_in_seconds: NonNegativeFloat | None = None

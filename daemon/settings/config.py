@@ -43,9 +43,8 @@ from ...collectors.catalog import (
 from ...collectors.dla.tasks import COUNTER_HERTZ
 from ...collectors.lines.collector import SourceSettings
 from ...parsers.errors import PIP_INSTALL
-from ...parsers.inference.calibration import Preprocess
-from ...parsers.inference.events import InputShape, Process, UnitName
-from ...parsers.inference.placement import EngineCapability, Fallback, Precision
+from ...parsers.inference.events import InferenceSettings, UnitName
+from ...parsers.inference.placement import EngineCapability
 from ...parsers.inference.servers import KNOWN_COUNTERS, Scrape, Server
 from ...parsers.values import Device, PositiveSeconds, Seconds, Section, Share
 
@@ -210,8 +209,8 @@ class Guards(Section):
     duty: Share | None = None  # most of the last hour that runs may take, like 10%
 
 
-class Workload(Section):
-    """One entry of ``workloads:``."""
+class Workload(InferenceSettings, Section):
+    """One entry of ``workloads:``, with the settings of inference."""
 
     name: str  # a label value; must be unique
     model: str | None = None  # path of an ONNX file, or builtin: and a name (docs/engines.md)
@@ -220,23 +219,10 @@ class Workload(Section):
     server: Server | None = None  # instead of a model: a server that gets prompts
     device: Device = "gpu"
     backend: BackendName | None = None  # default: onnxruntime on cpu and tensorrt elsewhere
-    batch: PositiveInt = Field(1, le=65_536)  # inputs per inference
     unit: UnitName | None = None  # a piece of work that is counted beside inferences, like token
     threads: PositiveInt | None = Field(None, le=1024)  # CPU threads of a CPU back-end
-    precision: Precision | None = None  # of the engine; default: fp16 on tensorrt and trtexec
-    calibration: str | None = None  # scales for int8: a calibration cache, or inputs to make one
-    preprocess: Preprocess | None = None  # how images among these inputs become inputs
-    # How long TensorRT looks for faster kernels; 0 is soonest.
-    optimization_level: int | None = Field(None, ge=0, le=5)
-    fallback: Fallback = "allow"  # for layers that a DLA does not accept
-    plugins: tuple[str, ...] = ()  # paths of libraries with plug-ins of TensorRT
     engine_capability: EngineCapability = "standard"  # dla_standalone: a loadable for cuDLA
-    shapes: dict[str, InputShape] = {}  # of inputs with open dimensions, or {min, opt, max} of each
-    streams: PositiveInt = Field(1, le=1024)  # inferences in flight at once
-    cuda_graph: bool = True  # launch as a CUDA graph if possible
-    transfers: bool = True  # copy inputs and outputs with each inference
     trtexec: str | None = None  # path of trtexec; default: /usr/src/tensorrt/bin/trtexec
-    process: Process = Process()  # priority, cores and share of the GPU
     warm_up: Seconds = 1.0  # least time before the measurement
     baseline: Seconds = 8.0  # idle time before and after, model loaded
     duration: PositiveSeconds | None = None  # of the steady phase; or count

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -91,23 +92,49 @@ class InputShape(Record):
         return self
 
 
-class Order(Record):
+class InferenceSettings(BaseModel):
+    """How a model infers: the same in a configuration, an order and a benchmark.
+
+    Attributes:
+        batch: Inputs per inference.
+        precision: Of the engine; ``None`` leaves it to the back-end.
+        optimization_level: How long TensorRT looks for faster kernels; 0 is soonest.
+        calibration: Path of the scales of int8: a calibration cache, or a folder or file of inputs
+            to make one from.
+        preprocess: How images among these inputs become inputs.
+        fallback: Policy for layers that a DLA does not accept.
+        plugins: Paths of libraries with plug-ins of TensorRT.
+        shapes: Shapes of inputs by name, in place of the model's own shape and of ``batch``.
+        streams: Inferences in flight at the same time.
+        cuda_graph: Whether to launch as a CUDA graph if possible.
+        transfers: Whether inputs and outputs are copied with each inference.
+        process: Priority, cores and share of the GPU; others need another worker.
+    """
+
+    batch: PositiveInt = Field(1, le=65_536)
+    precision: Precision | None = None
+    optimization_level: int | None = Field(None, ge=0, le=5)
+    calibration: str | None = None
+    preprocess: Preprocess | None = None
+    fallback: Fallback = "allow"
+    plugins: tuple[str, ...] = ()
+    shapes: dict[str, InputShape] = {}
+    streams: PositiveInt = Field(1, le=1024)
+    cuda_graph: bool = True
+    transfers: bool = True
+    process: Process = Process()
+
+
+class Order(InferenceSettings, Record):
     """A run that the daemon requests from a worker; ``None`` leaves a choice to the back-end.
 
     Attributes:
         model: Path of an ONNX file, or ``builtin:NAME``; empty for a program.
         threads: CPU threads of a CPU back-end.
-        fallback: Policy for layers that a DLA does not accept.
-        plugins: Paths of libraries with plug-ins of TensorRT.
         engine_capability: ``dla_standalone`` builds a loadable for cuDLA in place of an engine.
-        shapes: Shapes of inputs by name, in place of the model's own shape and of ``batch``.
-        streams: Inferences in flight at the same time.
-        transfers: Whether inputs and outputs are copied with each inference.
         program: The program and its arguments, for a back-end that runs one.
         scrape: The counter of a server, for a back-end that only reads it.
         server: A server, for a back-end that sends it requests.
-        calibration: Path of the scales of int8: a calibration cache, or a folder or file of inputs
-            to make one from.
         calibration_file: Path for the calibration cache of the build.
         inputs_file: Path of a data set, a folder or file of inputs, of which the outputs are wanted
             in place of the usual inputs.
@@ -115,7 +142,6 @@ class Order(Record):
             with one array per output, ordered by name.
         profile_file: Path for the time of each layer, from a pass after the measurement.
         rebuild: Whether to build the engine even if the cache has it.
-        process: Other settings need another worker.
         warm_up_seconds: Least warm-up before the measurement.
         baseline_seconds: Idle time before and after the steady phase, with the model loaded.
         duration_seconds: Length of the steady phase; either this or ``count`` inferences.
@@ -131,21 +157,10 @@ class Order(Record):
     device: str
     model: str = ""
     model_directory: str
-    batch: PositiveInt = 1
     threads: PositiveInt | None = None
-    precision: Precision | None = None
-    optimization_level: int | None = Field(None, ge=0, le=5)
-    calibration: str | None = None
     calibration_method: Method = "entropy"
     calibration_file: str | None = None
-    preprocess: Preprocess | None = None
-    fallback: Fallback = "allow"
-    plugins: tuple[str, ...] = ()
     engine_capability: EngineCapability = "standard"
-    shapes: dict[str, InputShape] = {}
-    streams: PositiveInt = 1
-    cuda_graph: bool = True
-    transfers: bool = True
     engine_directory: str | None = None
     program: tuple[str, ...] = ()
     scrape: Scrape | None = None
@@ -154,7 +169,6 @@ class Order(Record):
     outputs_file: str | None = None
     profile_file: str | None = None
     rebuild: bool = False
-    process: Process = Process()
     warm_up_seconds: NonNegativeFloat = 1.0
     baseline_seconds: NonNegativeFloat = 0.0
     duration_seconds: NonNegativeFloat | None = None
