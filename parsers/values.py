@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat
 
-Device = Literal["gpu", "dla0", "dla1", "cpu", "external"]
+DlaDevice = Literal["dla0", "dla1"]
+Device = Literal["gpu", DlaDevice, "cpu", "external"]
+DLAS: tuple[DlaDevice, ...] = get_args(DlaDevice)
 
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*", re.ASCII)
 # 100 years: their nanoseconds fit the integers of SQLite and of the operating system's calls.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ...parsers.errors import BackendUnavailable, DeviceLostError, UserError
 from ...parsers.inference.events import Order, StageName
 from ...parsers.inference.placement import Built, Placement
+from ...parsers.values import DLAS
 from .base import make_input
 from .engine_cache import BuiltEngine
 from .tensorrt import BoundTensor, Slot, TensorRt
@@ -309,7 +310,7 @@ class LoadableSlot(Slot):
 class Cudla(TensorRt):
     """An ONNX model as a standalone loadable, or a loadable that exists, in a slot per stream."""
 
-    devices = ("dla0", "dla1")
+    devices = DLAS
     library = "cudla"
     install = _INSTALL
     runs_loadables = True

@@ -8,6 +8,7 @@ from ...parsers.errors import PIP_INSTALL, BackendUnavailable
 from ...parsers.inference.events import Order
 from ...parsers.inference.placement import Built, Placement
 from ...parsers.onnx import read_model
+from ...parsers.values import DLAS
 from .base import Inferring, input_shapes, make_input
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _played(model: Path, device: str) -> Built:
     """Return the layers of a device that the CPU only stands for: each node is one, and on it."""
     operators = read_model(model.read_bytes()).operators
     names = tuple(f"{operator}_{number}" for number, operator in enumerate(operators))
-    if device.startswith("dla"):
+    if device in DLAS:
         ends = ("reformat_in", "reformat_out")
         placement = Placement(
             verdict="dla_plus_reformat", loadables=1, dla_layers=names, reformat_layers=ends

@@ -8,6 +8,7 @@ from shlex import quote
 from typing import Literal
 
 from ...parsers.records import Record
+from ...parsers.values import DLAS
 from ..measure.quality import CLOCK_RATIO
 from ..measure.run_report import Device
 from ..results.caveats import caveats_of, int8_slower
@@ -96,7 +97,7 @@ def _of_each(options: Sequence[MeasuredOption]) -> _Noticed:
 
 def _left_to_gpu(one: MeasuredOption) -> str | None:
     """Return how much a model on a DLA leaves to the GPU, if that is much."""
-    if not one.device.startswith("dla"):
+    if one.device not in DLAS:
         return None
     placement = None if one.result.built is None else one.result.built.placement
     load = one.result.utilization.get("gpu")

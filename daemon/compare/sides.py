@@ -9,6 +9,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from ...parsers.inference.events import Process
 from ...parsers.inference.placement import Built
 from ...parsers.records import Ratio, Record
+from ...parsers.values import DLAS
 from ..measure.energy_report import IDLE_PHASES
 from ..measure.run_report import Device, Environment, Figure, RunReport
 from ..results.bench_page import name_of
@@ -180,7 +181,7 @@ def _side(
         "backend": one.backend,
         "built": one.built or Built(requested_precision=settings.precision),
         "batch": settings.batch,
-        "dla_cores": 1 if one.device.startswith("dla") else None,
+        "dla_cores": 1 if one.device in DLAS else None,
         "process": settings.process,
         "optimization_level": settings.optimization_level,
         "clocks_hertz": _clocks(one, runs),

@@ -24,6 +24,7 @@ from ...parsers.errors import PIP_INSTALL, ParseError, UserError
 from ...parsers.nvml import GpuFacts, parse_nvml_line
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
+from ...parsers.values import DLAS
 from ..settings.config import OTLP_PACKAGE, OTLP_REMEDY, Otlp, Workload, split_listen
 from .findings import Board, Check, Context, Finding, docker
 
@@ -496,7 +497,7 @@ def _find_lack(context: Context, workload: Workload) -> tuple[str, str] | None:
         path = workload.trtexec or backend.program
         if machine.which(path) is None:
             return f"no {path}", backend.install
-        if device.startswith("dla") and board.dla_cores == 0:
+        if device in DLAS and board.dla_cores == 0:
             return f"{board.module} has no DLA", "device: gpu"
     elif backend.uses_tensorrt:
         # The probe finds libraries that no package manager lists.

@@ -13,6 +13,7 @@ from ...parsers.errors import UserError
 from ...parsers.inference.layers import SUBGRAPH
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers, Placement, placement_of
 from ...parsers.onnx.graph import Graph, Node
+from ...parsers.values import DLAS
 from .costs import (
     FLOATS,
     channels,
@@ -299,7 +300,6 @@ _FORMS = (
     " bench, or a build log"
 )
 _SHORTEST_KEY = 6
-_DLA = ("dla0", "dla1")
 
 
 def check_builder(graph: Graph, inspection: Inspection, answers: LayerAnswers) -> EvidenceCheck:
@@ -482,7 +482,7 @@ def _built_in(document: object) -> Iterator[Placement]:
             yield from _built_in(one)
     elif isinstance(document, dict):
         built = document.get("built")
-        if document.get("device") in _DLA and isinstance(built, Mapping):
+        if document.get("device") in DLAS and isinstance(built, Mapping):
             try:
                 yield Placement.model_validate(built.get("placement"))
             except ValidationError:

@@ -10,6 +10,7 @@ from typing import get_args
 from ...parsers.inference.events import Outputs
 from ...parsers.inference.placement import Built, Placement
 from ...parsers.signals import LATE_SECONDS
+from ...parsers.values import DLAS
 from .blocks import WindowSlice
 from .energy import interval_ns, widest_gap_ns
 from .run_report import Flag, Span
@@ -126,7 +127,7 @@ def fallback(device: str, placement: Placement | None) -> bool:
 
     A placement of ``None`` or ``unknown`` raises no flag.
     """
-    if placement is None or not device.startswith("dla"):
+    if placement is None or device not in DLAS:
         return False
     return placement.verdict in ("mixed", "gpu_only") or bool(placement.gpu_layers)
 
@@ -141,7 +142,7 @@ def dla_not_used(device: str, placement: Placement | None, was_on: bool | None) 
     A placement of ``None`` or ``unknown`` raises no flag. ``was_on`` is the result of
     ``dla_was_on``.
     """
-    if not device.startswith("dla"):
+    if device not in DLAS:
         return False
     return was_on is False or (placement is not None and placement.verdict == "gpu_only")
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from ...parsers.values import DLAS
 from .belief import (
     DLA_REMEDY,
     BeliefCheck,
@@ -264,7 +265,7 @@ def no_gpu_work(bench: Evidence) -> Decision:
 @CHECKS.needs("bench")
 def plan_on_both_cores(bench: Evidence) -> Decision:
     """Both cores have one engine, whose build took one time, and equal outputs."""
-    rows = [_row(bench, device) for device in ("dla0", "dla1")]
+    rows = [_row(bench, device) for device in DLAS]
     built = [bench.value(f"^{row}built.build_seconds$") for row in rows]
     errors = [bench.value(f"^{row}outputs.relative_error$") for row in rows]
     if None in errors:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ...collectors.models.files import BUILTIN_PREFIX
+from ...parsers.values import DLAS
 from ..measure.blocks import WindowSlice
 from ..measure.dla import POWERED, SOURCES
 from ..measure.run_report import Environment, LockInReport
@@ -263,7 +264,7 @@ def _load(signal: str) -> _Read:
 
 def _dla(result: AcceleratorResult) -> str | None:
     """Return each core's load by its most reliable source, else the share of time it was on."""
-    is_dla = result.device.startswith("dla")
+    is_dla = result.device in DLAS
     loads = {}
     for source in reversed(SOURCES):
         for name, figure in result.utilization.items():

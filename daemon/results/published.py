@@ -12,6 +12,7 @@ from pydantic import HttpUrl, PositiveInt
 from ...collectors.models.files import BUILTIN_PREFIX
 from ...parsers.inference.placement import Precision
 from ...parsers.records import Record
+from ...parsers.values import DLAS
 from ..terminal import percent, rate, seconds
 from .records import AcceleratorResult, BenchResult, ModelResult
 
@@ -256,7 +257,7 @@ def conditions_of(one: AcceleratorResult, model: ModelResult, bench: BenchResult
     return Conditions(
         board=board.board,
         mode=settings.power_mode or board.power_mode,
-        dla_cores=1 if one.device.startswith("dla") else None,
+        dla_cores=1 if one.device in DLAS else None,
         precision=most if most in ("fp32", "fp16", "int8") else None,
         input=None if shape is None else _size(shape),
         batch=settings.batch,

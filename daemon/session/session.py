@@ -29,6 +29,7 @@ from ...parsers.inference.events import (
     RunEvent,
     plural,
 )
+from ...parsers.values import DLAS
 from ..export.snapshot import LiveState, Snapshot
 from ..measure.correlate import correlate
 from ..measure.energy import EnergyCounters
@@ -209,7 +210,7 @@ class Session:
         self,
         telemetry: Telemetry,
         rule: RailRule | None = None,
-        devices: Collection[str] = ("dla0", "dla1"),
+        devices: Collection[str] = DLAS,
         collector: LineCollector | None = None,
     ) -> LineSource:
         """Open the configured source in place of the present one; ``start`` begins to read it.
@@ -252,7 +253,7 @@ class Session:
             occupancy=lambda begin_ns, end_ns: {
                 int(device.removeprefix("dla")): self.load.busy_ratio(device, begin_ns, end_ns)
                 for device in devices
-                if device.startswith("dla")
+                if device in DLAS
             },
             rule=rule,
             companions=companions,

@@ -46,7 +46,7 @@ from ...parsers.errors import PIP_INSTALL
 from ...parsers.inference.events import InferenceSettings, UnitName
 from ...parsers.inference.placement import EngineCapability
 from ...parsers.inference.servers import KNOWN_COUNTERS, Scrape, Server
-from ...parsers.values import Device, PositiveSeconds, Seconds, Section, Share
+from ...parsers.values import Device, DlaDevice, PositiveSeconds, Seconds, Section, Share
 
 
 def new_run_id() -> str:
@@ -68,7 +68,6 @@ def boot_id(root: Path = Path("/proc")) -> str:
         return ""
 
 
-Dla = Literal["dla0", "dla1"]
 Tool = Literal["dcgm", "triton"]
 """A tool under whose metric names a page can be served."""
 
@@ -78,7 +77,7 @@ class Limits(Section):
 
     power_watts: PositiveFloat | None = None  # power budget of the module, mean of five minutes
     # Least busy share per DLA core.
-    dla_busy_ratio: dict[Dla, Annotated[float, Field(gt=0, le=1)]] = {}
+    dla_busy_ratio: dict[DlaDevice, Annotated[float, Field(gt=0, le=1)]] = {}
 
 
 # Keys that apply to an application that marks its own inference; the others are for our own runs.

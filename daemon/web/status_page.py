@@ -25,6 +25,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...parsers import signals
+from ...parsers.values import DLAS
 from ..measure.blocks import Block
 from ..measure.dla import POWERED, SOURCES, by_core
 from ..measure.energy import interval_ns
@@ -444,7 +445,7 @@ def _joules(run: _Run, kind: str) -> Figure | None:
 
 def _dla_use(device: str, runs: Sequence[_Run]) -> tuple[str, float] | None:
     """Return the mean use of a run's own core by the best source that all runs have."""
-    if not device.startswith("dla"):
+    if device not in DLAS:
         return None
     loads = [run["utilization"] or {} for run in runs]
     for source in (*SOURCES, POWERED):

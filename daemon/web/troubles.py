@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from ...collectors.board.boards import RailRule
 from ...parsers import signals
+from ...parsers.values import DLAS
 from ..export.snapshot import Snapshot, WorkloadState
 from ..measure.dla import by_core
 from ..measure.run_report import SkipReason
@@ -496,6 +497,6 @@ def _of_the_last_good(state: WorkloadState, wall_ns: int) -> Iterator[Trouble]:
             words = f"{state.workload} did not use {state.device}"
             text = f"{words} in its last good run and one before it"
             yield Trouble("TegraDlaBypassed", "warning", text)
-    elif "fallback" in flags and state.device.startswith("dla"):
+    elif "fallback" in flags and state.device in DLAS:
         text = f"layers of {state.workload} ran on the GPU, not on {state.device}"
         yield Trouble("TegraDlaFallback", "info", text)
