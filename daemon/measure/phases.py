@@ -128,7 +128,10 @@ def _cut(curve: Curve, spans: Sequence[WorkPhase], reading: Timing) -> _Found | 
         last = bisect_left(curve.times_ns, span.end_ns - round((reading.clock or 0.0) * 1e9))
         if last - first < FEWEST_POINTS or reading.clock is None:
             return None
-        energy = window_energy(curve, span, reading)
+        near = inside(curve.times_ns, span)
+        near = slice(max(near.start - 2, 0), near.stop + 2)
+        around = Curve(curve.times_ns[near], curve.watts[near])
+        energy = window_energy(around, span, reading)
         sampling = None if energy is None else sampling_watts(energy.readings)
         if energy is None or sampling is None:
             return None
