@@ -42,6 +42,8 @@ workloads:
 - &run {name: mobilenet-gpu, model: "builtin:mobilenet", backend: onnxruntime, device: gpu,
    threads: 1, warm_up: 100ms, baseline: 1s, duration: DURATIONms, deadline: 0.1ms}
 - {<<: *run, name: mobilenet-dla0, device: dla0}
+- {name: counted, unit: token, device: external, baseline: 0s, duration: DURATIONms,
+   command: [sh, -c, "sleep 0.7; echo tegrascope: inferences=300; echo tegrascope: tokens=900"]}
 """.replace("DURATION", str(DURATION_MS))
 
 
@@ -208,8 +210,8 @@ def fleet(folder: Path) -> Iterator[Fleet]:
         config["scrape_configs"][0]["static_configs"][0]["labels"] = {"site": "hall-1"}
         prometheus = monitoring.prometheus(config)
         state = folder / "simulated/state"
-        for name in ("gpu", "dla0"):
-            _run_with_energy(simulated, state, f"mobilenet-{name}")
+        for name in ("mobilenet-gpu", "mobilenet-dla0", "counted"):
+            _run_with_energy(simulated, state, name)
         for name in ("placed-gpu", "placed-dla0"):
             equipped.wait_for(lambda name=name: equipped.runs(workload=name, outcome="ok"))
         wait_for(lambda: _has_seen_all(prometheus))
@@ -241,6 +243,7 @@ def _has_seen_all(prometheus: Prometheus) -> bool:
             "count(count_over_time(tegra_inference_last_run_energy_joules_per_inference"
             '{workload=~"mobilenet-.*",kind="gross"}[30s]) >= 3) == 2',
             'count(count_over_time(tegra_inference_layers{placement="dla"}[30s]) >= 3) >= 2',
+            "instance_workload:tegra_inference_energy_joules_per_unit:rate1h > 0",
             "increase(tegra_throttle_events_total[1m]) > 0",
             'increase(tegra_inference_runs_total{outcome="failed"}[1h]) > 0',
             "increase(tegrascope_runs_skipped_total[1h]) >= 0",
