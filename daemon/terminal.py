@@ -74,36 +74,55 @@ def discard(descriptor: int = 1) -> None:
     os.close(null)
 
 
-def unwritable(path: Path | None, error: OSError) -> UserError:
+def unwritable(path: Path | str | None, error: Exception) -> UserError:
     """Return the error of an output, with its remedy."""
     where = "standard output" if path is None else path
-    return UserError(f"{where}: {error.strerror or error}", "name a writable file with -o")
+    reason = getattr(error, "strerror", None) or error
+    return UserError(f"{where}: {reason}", "name a writable file with -o")
 
 
 @contextmanager
-def progress(paths: Sequence[Path | None], output: Path | None) -> Iterator[Callable[[int], None]]:
+def progress(
+    paths: Sequence[Path | str | None], output: Path | None
+) -> Iterator[Callable[[int], None]]:
     """Yield a function that takes the bytes read so far, and shows them on a terminal.
 
     Args:
-        paths: The files; ``None`` is standard input, which has no known length.
+        paths: The files; a URL and standard input (``None``) have no known length.
         output: Destination of the results; a terminal that shows them gets no bar.
     """
     total = 0
     for path in paths:
         with suppress(OSError):  # reported where it is read
-            total += path.stat().st_size if path is not None and path.is_file() else 0
+            total += path.stat().st_size if isinstance(path, Path) and path.is_file() else 0
     shows_results = output is None and sys.stdout is not None and sys.stdout.isatty()
     if total < LONG_WORK_BYTES or shows_results or not sys.stderr.isatty():
         yield lambda _: None
         return
+    with _bar("DownloadColumn", "TransferSpeedColumn") as moved:
+        yield lambda completed: moved(completed, total)
+
+
+@contextmanager
+def progress_of_logs() -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that takes how many logs of how many are done, as ``progress`` does."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    with _bar("MofNCompleteColumn") as moved:
+        yield moved
+
+
+@contextmanager
+def _bar(*columns: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that takes the done and the whole work; the columns are classes of rich."""
     from rich import progress as rich
     from rich.console import Console
 
-    columns = rich.DownloadColumn(), rich.TransferSpeedColumn(), rich.TimeRemainingColumn()
-    console = Console(stderr=True)
-    with rich.Progress(rich.BarColumn(), *columns, console=console, transient=True) as bar:
-        task = bar.add_task("reading", total=total)
-        yield lambda completed: bar.update(task, completed=completed)
+    chosen = (getattr(rich, name)() for name in ("BarColumn", *columns, "TimeRemainingColumn"))
+    with rich.Progress(*chosen, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def digits(value: float, significant: int = 3, *, most: int = 300) -> str:

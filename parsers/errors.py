@@ -17,9 +17,12 @@ class UserError(Exception):
     """
 
     def __init__(self, message: str, remedy: str) -> None:
-        super().__init__(f"{message}: {remedy}")
+        super().__init__(message, remedy)  # as pickle gives them back
         self.message = message
         self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}: {self.remedy}"
 
     @property
     def lines(self) -> tuple[str, ...]:

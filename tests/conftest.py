@@ -63,6 +63,7 @@ LONGEST = (
     "service/test_service.py",
     "inspect/test_checks.py",
     "advise/test_truth.py",
+    "tables/test_dataset.py",
     "tables/test_recorded_runs.py",
     "results/test_bench_run.py",
     "fleet/test_fleet_devices.py",

@@ -8,7 +8,6 @@ import re
 import stat
 import statistics
 import threading
-import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import PositiveFloat
 
-from ...parsers.errors import UnreadableError, UserError, file_error
+from ...parsers.errors import PIP_INSTALL, UnreadableError, UserError, file_error
 from ...parsers.tegrastats.line import split_prefix
 from ...parsers.tegrastats.values import read_time
 from ..base import SYSTEM_CLOCK, Clock, Stamped
@@ -26,8 +25,12 @@ from ..children.process import LONGEST_LINE
 from .collector import Opening, SourceSettings, TegrastatsCollector
 
 LONGEST_STEP_SECONDS = 10.0
+REMOTE_BLOCK_BYTES = 8 << 20
 MOST_LINES_A_SECOND = 2000
 RECENT_GAPS = 31
+
+LogPath = Path | str | None
+"""A file, a URL of fsspec such as ``s3://bucket/robot.log.gz``, or standard input."""
 
 _LOG = logging.getLogger(__name__)
 _RECORD = re.compile(r"(?:^|\s)RAM [0-9]+/[0-9]+MB")
@@ -36,16 +39,19 @@ _RECORD = re.compile(r"(?:^|\s)RAM [0-9]+/[0-9]+MB")
 class LogFile:
     """A log, as lines or as bytes, and how far it has been read; a context manager."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: LogPath) -> None:
         """Open a log, plain or gzip, or raise ``UserError``; ``None`` is standard input, plain."""
         self._path = path or Path("standard input")
         self.problem: UserError | None = None  # why ``read1`` could not read it to its end
         self.is_cut = False  # whether the line that ``lines`` yielded last has no newline
         self.size_bytes: int | None = None  # None for a pipe
         try:
-            self._log = _open_log(path)
-            on_disk = os.fstat(self._log.fileno())
-        except (OSError, EOFError) as error:
+            self._file, self._log = _open_log(path)
+            if isinstance(path, str):
+                self.size_bytes = getattr(self._file.raw, "size", None)
+                return
+            on_disk = os.fstat(self._file.fileno())
+        except Exception as error:  # a remote file system has errors of its own
             raise _unreadable(self._path, error) from error
         if stat.S_ISREG(on_disk.st_mode):
             self.size_bytes = on_disk.st_size
@@ -55,11 +61,12 @@ class LogFile:
 
     def __exit__(self, *_: object) -> None:
         self._log.close()
+        self._file.close()
 
     @property
     def position_bytes(self) -> int:
         """How much of the file has been read; 0 where it has no size."""
-        return 0 if self.size_bytes is None else os.lseek(self._log.fileno(), 0, os.SEEK_CUR)
+        return 0 if self.size_bytes is None else self._file.raw.tell()
 
     def lines(self) -> Iterator[str]:
         """Yield its lines, a too long one in pieces; an unreadable rest raises ``UserError``."""
@@ -75,7 +82,7 @@ class LogFile:
         """Return some of the next bytes; none at the end, and none after a problem."""
         try:
             return self._log.read1(size)
-        except (OSError, EOFError, zlib.error) as error:
+        except Exception as error:  # as above
             self.problem = _unreadable(self._path, error)
             return b""
 
@@ -95,24 +102,39 @@ class _ReadableRaw(io.RawIOBase):
         return len(data)
 
 
-def _open_log(path: Path | None) -> io.BufferedReader | gzip.GzipFile:
+def log_path(name: str) -> Path | str:
+    """Return what a person names: a URL or a file."""
+    return name if "://" in name else Path(name)
+
+
+def _open_log(path: LogPath) -> tuple[io.BufferedReader, io.BufferedReader | gzip.GzipFile]:
+    """Open a log, and return what is read of it and its text."""
     if path is None:
-        return open(0, "rb", closefd=False)
-    log = path.open("rb")
+        return (standard_input := open(0, "rb", closefd=False)), standard_input
+    file = _open_url(path) if isinstance(path, str) else path.open("rb")
     try:
-        zipped = log.peek(2)[:2] == b"\x1f\x8b"
-    except OSError:
-        log.close()
+        zipped = file.peek(2)[:2] == b"\x1f\x8b"
+    except BaseException:
+        file.close()
         raise
-    if not zipped:
-        return log
-    log.close()
-    return gzip.open(path, "rb")
+    return file, gzip.GzipFile(fileobj=file) if zipped else file
 
 
-def _unreadable(path: Path, error: Exception) -> UserError:
+def _open_url(url: str) -> io.BufferedReader:
+    import fsspec
+
+    files, path = fsspec.url_to_fs(url)
+    return io.BufferedReader(files.open(path, "rb", block_size=REMOTE_BLOCK_BYTES))
+
+
+def _unreadable(path: Path | str, error: Exception) -> UserError:
+    if isinstance(error, ImportError):
+        return UserError(f"{path} cannot be read ({error})", f"{PIP_INSTALL} fsspec s3fs")
     if isinstance(error, FileNotFoundError):
         return UserError(f"{path} is not there", "name a log that tegrastats wrote")
+    if isinstance(path, str):
+        remedy = "check the address, its credentials and the file"
+        return UserError(f"{path} cannot be read ({error})", remedy)
     if isinstance(error, PermissionError):
         return file_error(error, path)
     if isinstance(error, IsADirectoryError):

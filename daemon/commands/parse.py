@@ -6,17 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ...collectors.lines.replay import LogFile
+from ...collectors.lines.replay import LogFile, LogPath, log_path
 from ...parsers.errors import ParseError, UserError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
-from ..terminal import open_output, progress
+from ..terminal import open_output, progress, progress_of_logs
 from . import Options
 
 if TYPE_CHECKING:
     from ...parsers.tegrastats.bulk import Batch
+    from ..tables.dataset import ParsedLog
 
 
 @dataclass(slots=True)
@@ -43,6 +44,15 @@ class Tally:
         self.unparsed_words += batch.unparsed_words
         self.move(log, position_bytes)
 
+    def add_log(self, log: "ParsedLog") -> None:
+        """Count a log of a dataset."""
+        self.lines += log.lines
+        self.records += log.records
+        self.skipped += log.skipped
+        self.unparsed_words += log.unparsed_words
+        if log.problem is not None:
+            self.fail(log.problem)
+
     def move(self, log: int, position_bytes: int) -> None:
         """Show how many bytes of all files are read."""
         self._positions[log] = position_bytes
@@ -62,26 +72,53 @@ class Tally:
 
 def run(arguments: argparse.Namespace) -> int:
     """Turn tegrastats lines into records, and print the counts."""
-    paths = [None if name == "-" else Path(name) for name in arguments.files]
-    with progress(paths, arguments.output) as moved:
+    kind: Any = arguments.format or ("dataset" if arguments.cluster else "jsonl")
+    if arguments.cluster and kind != "dataset":
+        arguments.misuse("--cluster writes a dataset; leave out -f")
+    if kind == "dataset":
+        return _write_dataset(arguments)
+    paths = [None if name == "-" else log_path(name) for name in arguments.files]
+    path = None if arguments.output is None else Path(arguments.output)
+    with progress(paths, path) as moved:
         tally = Tally(moved=moved)
-        if arguments.format == "jsonl":
+        if kind == "jsonl":
             left_out = () if arguments.keep_lines else ("source_line",)
-            with open_output(arguments.output) as output:
+            with open_output(path) as output:
                 for sample in _samples(paths, tally, keep_lines=arguments.keep_lines):
                     output.write(sample.model_dump_json(exclude=left_out) + "\n")
         elif arguments.keep_lines:
             raise UserError("--keep-lines needs records", "use it with -f jsonl")
         else:
-            from ..tables.frames import read_tables, write_tables
+            from ..tables.log_tables import read_tables, write_tables
 
             tables = read_tables(paths, arguments.files, counted=tally.add, failed=tally.fail)
-            write_tables(tables, arguments.output, arguments.format)
+            write_tables(tables, path, kind)
+    return _finish(tally)
+
+
+def _write_dataset(arguments: argparse.Namespace) -> int:
+    """Turn logs into a dataset, here or on a cluster."""
+    if arguments.output is None or "-" in arguments.files or arguments.keep_lines:
+        arguments.misuse("a dataset needs -o, log files or URLs, and no --keep-lines")
+    from ..tables.dataset import read_logs
+
+    tally = Tally()
+    with progress_of_logs() as moved:
+
+        def finished(log: "ParsedLog", done: int, total: int) -> None:
+            tally.add_log(log)
+            moved(done, total)
+
+        read_logs(arguments.files, arguments.output, cluster=arguments.cluster, finished=finished)
+    return _finish(tally)
+
+
+def _finish(tally: Tally) -> int:
     print(tally, file=sys.stderr)
     return 0 if tally.records and not tally.unreadable else 1
 
 
-def _samples(paths: Sequence[Path | None], tally: Tally, *, keep_lines: bool) -> Iterator[Sample]:
+def _samples(paths: Sequence[LogPath], tally: Tally, *, keep_lines: bool) -> Iterator[Sample]:
     """Yield the records of all files."""
     for number, path in enumerate(paths):
         try:
@@ -103,12 +140,20 @@ def _samples(paths: Sequence[Path | None], tally: Tally, *, keep_lines: bool) ->
             tally.fail(problem)
 
 
-EXAMPLE = "tegrascope parse robot.log.gz | jq .rails\n  tegrastats | tegrascope parse -"
+EXAMPLE = """tegrascope parse robot.log.gz | jq .rails
+  tegrastats | tegrascope parse -
+  tegrascope parse --cluster tcp://scheduler:8786 's3://logs/*.gz' -o s3://tables/logs"""
 
 
 def add(option: Options) -> None:
     """Add the options."""
-    words = "plain or gzip; - is standard input"
+    words = "plain or gzip, or a URL such as s3://…; - is standard input"
     option("files FILE", words, nargs="*", type=str, default=["-"])
-    option.output("jsonl", "csv", "parquet", default="jsonl")
+    kinds = "jsonl", "csv", "parquet", "dataset"
+    option("-f, --format", "default: jsonl, or dataset with --cluster", choices=kinds)
+    option(
+        "-o, --output FILE", "default: standard output; a directory or URL for a dataset", type=str
+    )
+    words = "read on this Dask cluster, into a dataset"
+    option("--cluster ADDRESS", words)
     option("--keep-lines", "keep each line in source_line")

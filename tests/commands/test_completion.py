@@ -26,7 +26,7 @@ _BEFORE = {
         ([""], {*COMMANDS}),
         (["runs", ""], {"list", "show", "export"}),
         (["runs", "export", "-f", ""], {"csv", "parquet", "jsonl", "perfetto"}),
-        (["parse", "robot.log", "--format", ""], {"csv", "parquet", "jsonl"}),
+        (["parse", "robot.log", "--format", ""], {"csv", "parquet", "jsonl", "dataset"}),
         (["report", "--"], {"--help", "--since", "--run", "-o", "--output", "--state-dir"}),
     ],
 )
