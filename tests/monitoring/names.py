@@ -20,9 +20,9 @@ UNITS = frozenset(
 """Base units as they end a name, and the quotients that have names of their own."""
 
 COUNTED = frozenset(
-    {"active", "backlog", "causes", "errors", "events", "failures", "flag", "inferences", "layers",
-     "misses", "missing", "online", "refused", "restarts", "runs", "samples", "skipped", "tasks",
-     "units", "unparsed", "unknown", "up"}
+    {"active", "backlog", "causes", "dropped", "errors", "events", "failures", "flag", "inferences",
+     "layers", "length", "misses", "missing", "online", "refused", "restarts", "runs", "samples",
+     "sent", "skipped", "tasks", "units", "unparsed", "unknown", "up"}
 )  # fmt: skip
 """What stands at the end of a name without a unit: things counted, and states of 0 or 1."""
 
