@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 SOURCES := $(wildcard *.py) parsers collectors daemon tests packaging tools
 
-.PHONY: run test check dev format lint types imports doctest golden dashboards docs fleet bench coverage-campaign live-truth server-truth screenshots deb clean
+.PHONY: run test check dev format lint types imports doctest golden dashboards docs fleet bench coverage-campaign live-truth server-truth screenshots deb release clean
 
 run: $(VENV)/.run
 	$(BIN)/tegrascope run --demo --state-dir .state
@@ -78,6 +78,11 @@ screenshots: dev
 # For both architectures, in dist/: `make deb DEB='--arch arm64 --python 3.10'` for one JetPack.
 deb: dev
 	$(BIN)/python packaging/deb/build.py $(DEB)
+
+# Wheel, sdist, packages, SBOM, sums and, with a key, an apt repository, in dist/VERSION:
+# `make release RELEASE='--key FINGERPRINT --verify'`. CONTRIBUTING.md says how a release is made.
+release: dev
+	$(BIN)/python packaging/release/build.py $(RELEASE)
 
 clean:
 	rm -rf $(VENV) .dev build dist *.egg-info

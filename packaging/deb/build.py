@@ -5,6 +5,8 @@ architecture for each Python that Ubuntu and Debian ship there, pip among them, 
 makes the environment out of these.
 
     python packaging/deb/build.py --arch arm64 --python 3.10 3.12 -o dist
+
+With ``--own-python`` it is ``tegrascope-jetpack5_VERSION_ARCH.deb``, which brings its Python along.
 """
 
 import argparse
@@ -23,6 +25,8 @@ from email.message import Message
 from pathlib import Path
 
 from manual import pages
+from own_python import VERSION as OWN_PYTHON
+from own_python import add_python
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -206,15 +210,19 @@ def lay_out(tree: Path, version: str, arch: str) -> None:
     write(f"{words}/copyright", (HERE / "copyright.in").read_text() + "".join(licenses))
 
 
-def add_control(tree: Path, version: str, arch: str, pythons: Sequence[str], more: int) -> None:
-    """Write the control files; ``more`` bytes are installed later, by postinst."""
+def depends(pythons: Sequence[str]) -> str:
+    """Return the bounds of the system's Python."""
     ordered = sorted(int(python.partition(".")[2]) for python in pythons)
+    return f"python3 (>= 3.{ordered[0]}), python3 (<< 3.{ordered[-1] + 1}), "
+
+
+def add_control(tree: Path, version: str, arch: str, needed: str, more: int) -> None:
+    """Write the control files; ``more`` bytes are installed later, by postinst."""
     size = sum(path.lstat().st_size for path in tree.rglob("*")) + more
     control = tree / "DEBIAN"
     control.mkdir()
     text = (HERE / "control.in").read_text(encoding="utf-8")
-    told = {"version": version, "arch": arch, "size": size // 1024}
-    told |= {"first": f"3.{ordered[0]}", "after": f"3.{ordered[-1] + 1}"}
+    told = {"version": version, "arch": arch, "size": size // 1024, "needed": needed}
     (control / "control").write_text(text.format(**told), encoding="utf-8")
     (control / "conffiles").write_text("".join(f"/{where}\n" for where in SETTINGS))
     (control / "triggers").write_text("interest-noawait /usr/bin/python3\n")
@@ -235,21 +243,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arch", nargs="+", choices=MACHINES, default=list(MACHINES))
     parser.add_argument("--python", nargs="+", default=PYTHONS, help="versions to hold wheels for")
+    parser.add_argument("--own-python", action="store_true", help="for JetPack 5, with a Python")
     parser.add_argument("--version", default=debian_version())
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "dist")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
+    # It sorts before the package that uses the system's Python, which replaces it one day.
+    version = arguments.version + "~jetpack5" * arguments.own_python
+    pythons = (OWN_PYTHON,) if arguments.own_python else arguments.python
+    needed = "" if arguments.own_python else depends(pythons)
     for arch in arguments.arch:
         with tempfile.TemporaryDirectory() as scratch:
             tree = Path(scratch) / "tree"
             wheels = tree / "usr/lib/tegrascope/wheels"
             wheels.mkdir(parents=True)
             own_wheel(wheels)
-            more = max(gather(wheels, python, arch) for python in arguments.python)
-            lay_out(tree, arguments.version, arch)
-            add_control(tree, arguments.version, arch, arguments.python, more)
+            more = max(gather(wheels, python, arch) for python in pythons)
+            if arguments.own_python:
+                add_python(tree, arch)
+            lay_out(tree, version, arch)
+            add_control(tree, version, arch, needed, more)
             run("chmod", "-R", "u=rwX,go=rX", str(tree))
-            package = arguments.output / f"tegrascope_{arguments.version}_{arch}.deb"
+            name = "tegrascope-jetpack5" if arguments.own_python else "tegrascope"
+            package = arguments.output / f"{name}_{arguments.version}_{arch}.deb"
             run(
                 "dpkg-deb",
                 "--root-owner-group",
