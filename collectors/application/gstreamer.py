@@ -24,7 +24,7 @@ _LAST_WAIT_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """What went through an element; times are CLOCK_MONOTONIC.
+    """The buffers of an element; times are CLOCK_MONOTONIC.
 
     Attributes:
         count: Buffers that left the element, by any pad; those that entered it if none left.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...parsers.errors import UserError
 from ...parsers.inference.events import Counted, Inferences, Order, Phase
-from ...parsers.inference.servers import Reading, read_counter
+from ...parsers.inference.servers import CounterReading, read_counter
 from .base import SelfTimed
 from .server import Connection
 
@@ -26,7 +26,7 @@ class TimedReading(NamedTuple):
 
     at_ns: int
     half_ns: float
-    reading: Reading
+    reading: CounterReading
     total: float = 0.0
 
 
@@ -77,7 +77,7 @@ def count_error(found: Sequence[TimedReading]) -> float:
 
     Each of these two is of a moment that is known to half the time of its request. Work that is
     under way at that moment is not counted yet, at both ends. A counter that grows with each step
-    lacks less than it grows by between two readings, beyond its mean rate. Where it grows as
+    lacks less than it grows by between two readings, beyond its mean rate. If it grows as
     requests end, the work under way is seen in how far it departs from a straight line: that has
     the spread of the work under way at one end, and the error is the difference of two ends.
     """

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...parsers.errors import UserError, file_error
-from ...parsers.inference.servers import Endpoint
+from ...parsers.inference.servers import ServerAccess
 from ...parsers.values import printable
 
 LARGEST_BYTES = 16 * 2**20
@@ -21,7 +21,7 @@ _SHOWN_CHARACTERS = 200
 class Connection:
     """Sends one request at a time; it follows no redirect and uses no proxy."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: ServerAccess) -> None:
         """Read the key; nothing is sent yet."""
         parts = urlsplit(endpoint.url)
         self.url, self._timeout = endpoint.url, endpoint.timeout

@@ -2,7 +2,7 @@
 
 A phase of which each occurrence has enough readings is cut out at its edges, as a window is. For
 shorter ones, the readings of the whole window are explained by the phases in which they were taken:
-least squares give the power of each phase, with an interval. Otherwise there is no energy.
+least squares give the power of each phase, with an interval. Otherwise the energy is absent.
 """
 
 from bisect import bisect_left, bisect_right

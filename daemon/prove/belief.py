@@ -84,7 +84,7 @@ class Evidence(Record):
     Attributes:
         at_seconds: Arrival of each line, since the start; empty if that was not noted.
         seconds: How long it took.
-        missing: Why there is no evidence, or ``None``.
+        missing: Reason of absent evidence, or ``None``.
         remedy: Step that would make it possible.
     """
 

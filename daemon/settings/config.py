@@ -45,7 +45,7 @@ from ...collectors.lines.collector import SourceSettings
 from ...parsers.errors import PIP_INSTALL
 from ...parsers.inference.events import InferenceSettings, UnitName
 from ...parsers.inference.placement import EngineCapability
-from ...parsers.inference.servers import KNOWN_COUNTERS, Scrape, Server
+from ...parsers.inference.servers import KNOWN_COUNTERS, CounterPage, Server
 from ...parsers.values import Device, DlaDevice, PositiveSeconds, Seconds, Section, Share
 
 
@@ -214,7 +214,7 @@ class Workload(InferenceSettings, Section):
     name: str  # a label value; must be unique
     model: str | None = None  # path of an ONNX file, or builtin: and a name (docs/engines.md)
     command: Command = Field(None, min_length=1)  # a program that infers, instead of a model
-    scrape: Scrape | None = None  # instead of a model: the counter of a server in use by others
+    scrape: CounterPage | None = None  # instead of a model: a counter of a server in use
     server: Server | None = None  # instead of a model: a server that gets prompts
     device: Device = "gpu"
     backend: BackendName | None = None  # default: onnxruntime on cpu and tensorrt elsewhere

@@ -54,7 +54,7 @@ class ParsedLog:
         log: As the person named it.
         problem: Why it could not be read, or not to its end; the files have what could be read.
         files: Relative to the dataset.
-        columns: Of all files.
+        columns: Those of all files.
     """
 
     log: str
@@ -78,7 +78,7 @@ class ParsedLog:
         self.problem = problem
 
 
-class Task(NamedTuple):
+class LogTask(NamedTuple):
     """One log; ``url`` is the same on every machine, and ``run`` names what is written together."""
 
     log: str
@@ -128,7 +128,7 @@ def read_logs(
     if not found:
         raise UserError("there is no log to read", "name one")
     address, run = files.unstrip_protocol(root), uuid.uuid4().hex
-    tasks = [Task(log, url, address, run, interval_seconds) for url, log in found.items()]
+    tasks = [LogTask(log, url, address, run, interval_seconds) for url, log in found.items()]
     columns = _add_columns(files, root, set())
     on_cluster = engine == "dask" or cluster is not None
     written: set[str] = set()
@@ -159,7 +159,7 @@ def read_logs(
     return list(problems.values())
 
 
-def write_log(task: Task) -> ParsedLog:
+def write_log(task: LogTask) -> ParsedLog:
     """Write one log to the dataset; a worker of the cluster runs this.
 
     Raises:
@@ -194,7 +194,7 @@ def write_log(task: Task) -> ParsedLog:
     return parsed
 
 
-def _on_cluster(tasks: Sequence[Task], cluster: str | None) -> Iterator[ParsedLog]:
+def _on_cluster(tasks: Sequence[LogTask], cluster: str | None) -> Iterator[ParsedLog]:
     """Yield the logs as they are finished; the scheduler gives a lost worker's tasks to others."""
     try:
         from distributed import Client, get_client
@@ -211,7 +211,7 @@ def _on_cluster(tasks: Sequence[Task], cluster: str | None) -> Iterator[ParsedLo
             raise UserError(f"the Dask cluster {cluster or ''} has no worker", _START) from None
         except (OSError, ValueError) as error:
             raise UserError(f"there is no Dask scheduler ({error})", _START) from None
-        lost: list[Task] = []
+        lost: list[LogTask] = []
         for task, log in _submit(client, tasks, _PER_THREAD * sum(client.nthreads().values())):
             if log is None:
                 lost.append(task)
@@ -224,12 +224,12 @@ def _on_cluster(tasks: Sequence[Task], cluster: str | None) -> Iterator[ParsedLo
 
 
 def _submit(
-    client: Any, tasks: Sequence[Task], at_once: int
-) -> Iterator[tuple[Task, ParsedLog | None]]:
+    client: Any, tasks: Sequence[LogTask], at_once: int
+) -> Iterator[tuple[LogTask, ParsedLog | None]]:
     """Yield tasks as they are finished, so many at once; None is one whose workers all ended."""
     from distributed import KilledWorker, as_completed
 
-    waiting, given = iter(tasks), dict[str, Task]()
+    waiting, given = iter(tasks), dict[str, LogTask]()
 
     def submit(count: int) -> Iterator[Any]:
         for task in islice(waiting, count):

@@ -55,7 +55,7 @@ class _Placed(NamedTuple):
 
     @property
     def behind_ns(self) -> int:
-        """What is added to a time of the run to get its place in the log."""
+        """The time that is added to a time of the run to get its place in the log."""
         return self.begin.ns - self.run.start.ns
 
     def clock_seconds(self) -> float | None:

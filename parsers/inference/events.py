@@ -24,7 +24,7 @@ from ..errors import ParseError
 from ..records import Ratio, Record
 from .calibration import Method, Preprocess
 from .placement import Built, EngineCapability, Fallback, Precision
-from .servers import Scrape, Server
+from .servers import CounterPage, Server
 
 PhaseName = Literal["load", "build", "warm_up", "baseline_before", "steady", "baseline_after"]
 StageName = Literal["pre", "h2d", "compute", "d2h", "post", "first_token", "output_token"]
@@ -97,7 +97,7 @@ class InferenceSettings(BaseModel):
 
     Attributes:
         batch: Inputs per inference.
-        precision: Of the engine; ``None`` leaves it to the back-end.
+        precision: That of the engine; ``None`` leaves it to the back-end.
         optimization_level: How long TensorRT looks for faster kernels; 0 is soonest.
         calibration: Path of the scales of int8: a calibration cache, or a folder or file of inputs
             to make one from.
@@ -163,7 +163,7 @@ class Order(InferenceSettings, Record):
     engine_capability: EngineCapability = "standard"
     engine_directory: str | None = None
     program: tuple[str, ...] = ()
-    scrape: Scrape | None = None
+    scrape: CounterPage | None = None
     server: Server | None = None
     inputs_file: str | None = None
     outputs_file: str | None = None

@@ -31,7 +31,7 @@ def _is_url(value: str) -> str:
     return value
 
 
-class Endpoint(Record):
+class ServerAccess(Record):
     """Address of a server, how long it may be silent, and a file with its key, if it has one."""
 
     url: Annotated[str, AfterValidator(_is_url)]
@@ -39,7 +39,7 @@ class Endpoint(Record):
     timeout: PositiveSeconds = Field(5.0, le=3600)
 
 
-class Scrape(Endpoint):
+class CounterPage(ServerAccess):
     """The growing counter of a server, and where it is.
 
     Attributes:
@@ -60,13 +60,13 @@ class Scrape(Endpoint):
     interval: PositiveSeconds = Field(1.0, ge=0.1)
 
     @model_validator(mode="after")
-    def _is_one_thing(self) -> "Scrape":
+    def _is_one_thing(self) -> "CounterPage":
         if self.json_value is not None and (self.metric is not None or self.labels):
             raise ValueError("give json_value, or metric and labels, not both")
         return self
 
 
-class Server(Endpoint):
+class Server(ServerAccess):
     """A server with OpenAI's API, and what it is asked.
 
     Attributes:
@@ -114,14 +114,14 @@ _STARTED = "process_start_time_seconds"
 _LOOK = "look at it with curl"
 
 
-class Reading(NamedTuple):
+class CounterReading(NamedTuple):
     """A counter at one moment: values by labels, as text, and when its server started, if known."""
 
     series: Mapping[str, float]
     started_seconds: float | None = None
     counts: Literal["steps", "requests"] = "requests"
 
-    def growth_until(self, later: "Reading") -> float:
+    def growth_until(self, later: "CounterReading") -> float:
         """Return by how much the counter grew, or raise ``UserError`` if it was reset.
 
         A series that is new is one that began at 0 in between.
@@ -140,16 +140,16 @@ class Reading(NamedTuple):
         return sum(later.series.values()) - sum(self.series.values())
 
 
-def read_counter(body: bytes, scrape: Scrape, unit: str) -> Reading:
+def read_counter(body: bytes, scrape: CounterPage, unit: str) -> CounterReading:
     """Return the counter in the answer of a server, or raise ``UserError`` if it is not there.
 
     Args:
-        unit: What the counter counts; it selects the known counter where no metric is named.
+        unit: Unit of the counter; it selects the known counter where no metric is named.
     """
     text = body.decode("utf-8", "replace")
     if scrape.json_value is not None:
         found = {"": _number_at(text, scrape.json_value)}
-        return Reading(found, counts=scrape.counts or "requests")
+        return CounterReading(found, counts=scrape.counts or "requests")
     known = [one for one in KNOWN_COUNTERS if one.unit == unit]
     if scrape.metric is not None:
         known = [one for one in KNOWN_COUNTERS if one.metric == scrape.metric]
@@ -159,7 +159,7 @@ def read_counter(body: bytes, scrape: Scrape, unit: str) -> Reading:
             raise UserError(f"has {one.metric} as a gauge", "name a counter, which never falls")
         if found := _series(text, one.metric, scrape.labels):
             started = _series(text, _STARTED, {}).get("")
-            return Reading(found, started, scrape.counts or one.counts)
+            return CounterReading(found, started, scrape.counts or one.counts)
     if not known:
         units = ", ".join(sorted({one.unit for one in KNOWN_COUNTERS}))
         what = f"may have any counter: none of the unit {unit} is known (known are: {units})"
@@ -208,7 +208,7 @@ def _number_at(text: str, path: str) -> float:
         raise UserError(f"has no count at {path} of its answer ({words})", _LOOK) from None
 
 
-class Part(NamedTuple):
+class AnswerPart(NamedTuple):
     """One event of a streamed answer.
 
     After ``is_last`` only its count of ``tokens`` may follow, and after ``is_end`` nothing.
@@ -223,7 +223,7 @@ class Part(NamedTuple):
 _OUTPUT = ("content", "reasoning_content", "reasoning", "tool_calls")
 
 
-def read_stream_line(line: bytes) -> Part | None:
+def read_stream_line(line: bytes) -> AnswerPart | None:
     """Return the event in a line of a stream, and ``None`` for a line without one.
 
     Raises:
@@ -237,13 +237,13 @@ def read_stream_line(line: bytes) -> Part | None:
         return None
     value = value.strip()
     if value == b"[DONE]":
-        return Part(is_end=True)
+        return AnswerPart(is_end=True)
     try:
         found: Any = json.loads(value) if name == b"data" else None
         problem, choices = found.get("error"), found.get("choices") or ()
         made = [{"content": one.get("text"), **(one.get("delta") or {})} for one in choices]
         tokens = (found.get("usage") or {}).get("completion_tokens")
-        part = Part(
+        part = AnswerPart(
             any(one.get(key) for one in made for key in _OUTPUT),
             any(one.get("finish_reason") for one in choices),
             tokens=None if tokens is None else int(tokens),

@@ -11,13 +11,13 @@ from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.inference.events import Counted, Finished, Order, Phase
 from tegrascope.parsers.inference.servers import (
     KNOWN_COUNTERS,
-    Reading,
-    Scrape,
+    CounterPage,
+    CounterReading,
     read_counter,
 )
 from tests.fakes.llm_server import LlmServer
 
-HERE = Scrape(url="http://127.0.0.1:1/metrics")
+HERE = CounterPage(url="http://127.0.0.1:1/metrics")
 
 
 def order(server: LlmServer, path: str = "/metrics", seconds: float = 0.6, **scrape: object):
@@ -199,12 +199,12 @@ def test_unit_without_a_known_counter_needs_the_name_of_a_metric():
 
 
 def test_new_series_began_at_zero_and_a_lost_one_is_a_restart():
-    one, two = Reading({"a": 5.0}), Reading({"a": 6.0, "b": 3.0})
+    one, two = CounterReading({"a": 5.0}), CounterReading({"a": 6.0, "b": 3.0})
     assert one.growth_until(two) == 4.0
     with pytest.raises(UserError, match="has the countera no longer"):
-        two.growth_until(Reading({"b": 3.0}))
+        two.growth_until(CounterReading({"b": 3.0}))
     with pytest.raises(UserError, match="from 6 to 5"):
-        two.growth_until(Reading({"a": 5.0, "b": 3.0}))
+        two.growth_until(CounterReading({"a": 5.0, "b": 3.0}))
 
 
 def readings(counter, seconds: float, half_seconds: float, counts: str):
@@ -217,7 +217,7 @@ def readings(counter, seconds: float, half_seconds: float, counts: str):
         jitter = random.uniform(-0.4, 0.4) if 0 < step < steps else 0.0
         at = (step + jitter) * seconds / steps
         value = counter(at + random.uniform(-half_seconds, half_seconds))
-        reading = Reading({"": value}, counts=counts)
+        reading = CounterReading({"": value}, counts=counts)
         found.append(TimedReading(round(at * 1e9), half_seconds * 1e9, reading, value))
     first = found[0].total
     return [TimedReading(one.at_ns, one.half_ns, one.reading, one.total - first) for one in found]
