@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .parsers.records import Sample as Sample
     from .parsers.tegrastats import parse_line as parse_line
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Each name is imported when it is first asked for, so that the package itself costs nothing.
 _HOMES = {
