@@ -60,7 +60,7 @@ def test_a_reader_a_row_and_a_line_are_enough(tmp_path):
     for name in ("parsers", "collectors", "daemon"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     tools = ("tools/metrics_page.py", "tools/openapi.py")
-    for name in ("__init__.py", "docs/metrics.md", *tools):
+    for name in ("__init__.py", "docs/metrics.md", "docs/compatibility.md", *tools):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, copy / name)
 
