@@ -465,14 +465,23 @@ def watch(
 ) -> None:
     """Show the screen until ``q``, Ctrl-C or the end of the terminal."""
     poller = _Poller(client, first, interval_seconds)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)  # which restores the terminal
+    ended = threading.Event()
+
+    def end(*_: object) -> None:
+        # An exception could be raised inside a finaliser, which would lose it. A second signal may
+        # have to interrupt a terminal that does not take the output.
+        if ended.is_set():
+            raise KeyboardInterrupt
+        ended.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
     shown: tuple[object, ...] = ()
     try:
         with _single_keys() as wait, Live(console=console, screen=True, auto_refresh=False) as live:
             threading.Thread(target=poller.run, name="poller", daemon=True).start()
             typed = ""
-            while "q" not in typed.lower():
+            while "q" not in typed.lower() and not ended.is_set():
                 state = poller.state
                 if shown != (state, console.size):
                     shown = state, console.size
