@@ -88,13 +88,15 @@ def measured_run(daemon, workload):
 
 @pytest.mark.parametrize(
     ("processes", "otlp", "most_mib"),
-    [("", False, 56), ("", True, 56), (", processes: {top: 10}", False, 57)],
+    [("", False, 56), ("", True, 57), (", processes: {top: 10}", False, 57)],
 )
 def test_parent_is_light(start, processes, otlp, most_mib):
     """The daemon itself loads no heavy library and stays under 56 MiB, with its page open too.
 
-    Processes are read by psutil, which takes about 0.7 MiB. OTLP is sent by a child.
+    Processes are read by psutil, and OTLP is sent by a child: each takes about 0.7 MiB. From Python
+    3.13 on all take more.
     """
+    most_mib += sys.version_info >= (3, 13)
     receiver = Receiver()
     more = f"otlp: {{endpoint: '{receiver.url}', interval: 1s}}\n" if otlp else ""
     daemon = start(SIMULATED.replace("{seed: 3}", "{seed: 3}" + processes) + more)
