@@ -20,7 +20,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import pandas
 import pyarrow.parquet
 
@@ -256,7 +255,7 @@ def _submit(
 
 def _by_day(tables: Iterable[pandas.DataFrame]) -> Iterator[tuple[str, pandas.DataFrame]]:
     """Cut tables by the date of their records; a record without time has that of one before it."""
-    last = np.datetime64("NaT")
+    last: Any = pandas.NaT
     for table in tables:
         shown = table["time"].fillna(table["received"].dt.tz_localize(None))
         days = pandas.Series(shown.to_numpy("datetime64[D]")).ffill().fillna(last).bfill()
