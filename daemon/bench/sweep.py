@@ -255,7 +255,7 @@ class SweepRun:
         for number in range(-1, plan.least):
             is_look = number < 0
             bench.begin_pass(max(number, 0))
-            order = in_turn(race.left, number)
+            order = in_turn(race.running, number)
             for place, n in enumerate(order):
                 if bench.workers.was_cancelled:
                     return
@@ -273,6 +273,7 @@ class SweepRun:
             self._close(race, every, number + 1)
 
     def _close(self, race: Race, every: Sequence[Candidate], rounds: int) -> None:
+        before = set(race.settled)
         for drop in race.close():
             one = every[drop.candidate]
             one.drop = drop
@@ -281,6 +282,9 @@ class SweepRun:
                 words = f"{every[drop.by].title} is surely better"
             after = f"{rounds} round{'s' if rounds > 1 else ''}" if rounds else "a look"
             self.bench.display.say(f"  {one.title} is out after {after}: {words}")
+        if rounds < self.bench.plan.least:
+            for n in sorted(race.settled - before):
+                self.bench.display.say(f"  {every[n].title} is surely on the front: it is complete")
 
     def _measure(self, one: Candidate, *, is_look: bool) -> Round:
         workload = one.workload

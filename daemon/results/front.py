@@ -56,6 +56,8 @@ SCALES: Mapping[str, Scale] = {
 }
 # Many pairs are compared, so an interval of a difference is wider than that of one pair.
 SURE = 1.15
+# Nobody is settled by fewer rounds: one, and one in the opposite order.
+LEAST_ROUNDS = 2
 # The usual spread weighs as much as so many rounds beyond the first of each candidate.
 _USUAL = 8
 
@@ -124,6 +126,13 @@ def estimate(
     return found
 
 
+def _leads(one: Known, other: Known, scale: Scale) -> tuple[float, float, float]:
+    """Return by how much one is better, at least and at most, and what makes no difference."""
+    gap = one.value - other.value if scale.more_is_better else other.value - one.value
+    unsure = SURE * hypot(one.half, other.half)
+    return gap - unsure, gap + unsure, scale.margin * scale.of(one.value)
+
+
 def beats(better: Reading, worse: Reading, goals: Collection[str]) -> bool:
     """Return whether one candidate is surely better at a goal, and surely not worse at any.
 
@@ -132,17 +141,27 @@ def beats(better: Reading, worse: Reading, goals: Collection[str]) -> bool:
     """
     is_better = False
     for name in goals:
-        one, other, scale = better.get(name), worse.get(name), SCALES[name]
+        one, other = better.get(name), worse.get(name)
         if one is None or other is None:
             if one is other:
                 continue
             return False
-        gap = one.value - other.value if scale.more_is_better else other.value - one.value
-        least = gap - SURE * hypot(one.half, other.half)
-        if least < -scale.margin * scale.of(one.value):
+        least, _, margin = _leads(one, other, SCALES[name])
+        if least < -margin:
             return False
         is_better = is_better or least > 0
     return is_better
+
+
+def is_safe(mine: Reading, rival: Reading, goals: Collection[str]) -> bool:
+    """Return whether a rival surely cannot beat it: at one goal it is worse beyond the margin."""
+    for name in goals:
+        one, other = rival.get(name), mine.get(name)
+        if one is not None and other is not None:
+            _, most, margin = _leads(one, other, SCALES[name])
+            if most < -margin:
+                return True
+    return False
 
 
 class Drop(NamedTuple):
@@ -157,18 +176,25 @@ class Race:
     """The rounds of all candidates by number, and who is left.
 
     First each gets one or two short looks, whose readings count until its first round. ``close``
-    ends a pass of looks or rounds, and drops who is surely out.
+    ends a pass of looks or rounds, and drops who is surely out. Who is left and surely on the front
+    is settled, and needs no more rounds.
     """
 
     candidates: int
     goals: Collection[str]
     latency_below: float | None = None
     left: list[int] = field(init=False)
+    settled: set[int] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.left = list(range(self.candidates))
         self._looks: list[list[Reading]] = [[] for _ in self.left]
         self._rounds: list[list[Reading]] = [[] for _ in self.left]
+
+    @property
+    def running(self) -> list[int]:
+        """Candidates that need another round."""
+        return [one for one in self.left if one not in self.settled]
 
     def add(self, candidate: int, reading: Reading, *, is_look: bool = False) -> None:
         """Take the figures of a round."""
@@ -207,7 +233,18 @@ class Race:
             if is_met[one] is False or by is not None:
                 self.left.remove(one)
                 dropped.append(Drop(one, None if is_met[one] is False else by))
+        self.settled.update(one for one in self.running if self._is_settled(one, found, is_met))
         return dropped
+
+    def _is_settled(
+        self, one: int, found: Sequence[Reading], is_met: Mapping[int, bool | None]
+    ) -> bool:
+        """Return whether nobody who is left can beat it. It may still beat others."""
+        if len(self._rounds[one]) < LEAST_ROUNDS or not is_met[one]:
+            return False
+        return all(
+            is_safe(found[one], found[rival], self.goals) for rival in self.left if rival != one
+        )
 
 
 def tied(found: Sequence[Reading], among: Collection[int], name: str) -> list[int]:

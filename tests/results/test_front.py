@@ -107,7 +107,7 @@ def run_race(world: World, race: Race | None = None) -> Raced:
             spent += LOOK
         race.close()
     for number in range(PASSES):
-        order = race.left if number % 2 == 0 else race.left[::-1]
+        order = race.running if number % 2 == 0 else race.running[::-1]
         for place, one in enumerate(list(order)):
             race.add(one, measure(world, one, (number + place / len(order)) / PASSES))
             spent += 1
@@ -152,7 +152,7 @@ def is_missed(world: World, raced: Raced, one: int, goals: tuple[str, ...]) -> b
     return not any(map(is_as_good, raced.front))
 
 
-def test_front_of_200_worlds_is_found_in_two_fifths_of_the_time():
+def test_front_of_200_worlds_is_found_in_a_third_of_the_time():
     """A point is missed if it is better beyond the interval of a difference; the time is a mean."""
     shares, missed = [], []
     for seed in range(200):
@@ -162,7 +162,7 @@ def test_front_of_200_worlds_is_found_in_two_fifths_of_the_time():
         whole = true_front(world.truth, range(len(world.truth)), GOALS)
         missed += [(seed, one) for one in whole if is_missed(world, raced, one, GOALS)]
     assert missed == []
-    assert sum(shares) / len(shares) <= 0.40
+    assert sum(shares) / len(shares) <= 0.36
 
 
 def test_below_a_limit_of_latency_the_best_throughput_and_energy_are_found():
@@ -200,6 +200,19 @@ def test_of_two_that_beat_each_other_within_the_margins_one_stays():
         race.add(1, {"latency": Known(1.0060), "throughput": Known(1.006)})
     dropped = race.close()
     assert (len(dropped), len(race.left)) == (1, 1)
+
+
+def test_who_is_surely_on_the_front_needs_no_more_rounds():
+    race = Race(3, GOALS)
+    for _ in range(2):
+        race.add(0, {"latency": Known(1e-3), "energy": Known(1.0), "gpu_freed": Known(0.9)})
+        race.add(1, {"latency": Known(9e-3), "energy": Known(0.5), "gpu_freed": Known(0.1)})
+        # It may be better than the first in all that counts, or as good.
+        race.add(2, {"latency": Known(1e-3), "energy": Known(1.01), "gpu_freed": Known(0.9)})
+        assert race.running == [0, 1, 2]
+        assert race.close() == []
+    assert race.running == [0, 2]
+    assert race.left == [0, 1, 2]
 
 
 def test_figure_that_only_one_has_drops_nobody():
