@@ -56,8 +56,8 @@ SCALES: Mapping[str, Scale] = {
 }
 # Many pairs are compared, so an interval of a difference is wider than that of one pair.
 SURE = 1.15
-# Nobody is settled by fewer rounds: one, and one in the opposite order.
-LEAST_ROUNDS = 2
+# Nobody is settled by fewer rounds: from two, an interval would be three times as wide.
+LEAST_ROUNDS = 3
 # The usual spread weighs as much as so many rounds beyond the first of each candidate.
 _USUAL = 8
 
