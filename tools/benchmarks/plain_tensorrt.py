@@ -145,6 +145,12 @@ class Counter:
             return float("nan")
         return (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])
 
+    def joules(self, begin: float, end: float) -> float:
+        """Return the energy of a time, its edges between two steps of the counter."""
+        at, joules = zip(*self._ticks, strict=True)
+        edges = numpy.interp((begin, end), at, joules)
+        return float(edges[1] - edges[0])
+
     def load(self, begin: float, end: float) -> float:
         """Return the mean load in a time."""
         return float(numpy.mean([load for at, load in self._loads if begin <= at <= end]))
