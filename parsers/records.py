@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final, Literal, cast
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from . import signals
 from .signals import SIGNALS, Signal
 
 Ratio = Annotated[float, Field(ge=0, le=1), msgspec.Meta(ge=0, le=1)]
@@ -181,50 +180,16 @@ class Sample(TelemetryRecord, frozen=True):
     source_line: str | None = None
 
 
-class GpuMemory(TelemetryRecord, frozen=True):
-    """Memory of a GPU that has its own; in use is also what the driver reserves.
-
-    The active ratio is the share of time in which it was read or written. This is not a share of
-    its bandwidth: slow access without a pause is 1.
-    """
-
-    used_bytes: Natural | None = None
-    total_bytes: Natural | None = None
-    active_ratio: Ratio | None = None
-
-
-class EnergyCounter(TelemetryRecord, frozen=True):
-    """The energy counter of a board, and when it was read.
-
-    Attributes:
-        joules: Since the driver was loaded; it ticks about every 100 ms.
-        begin_ns, end_ns: CLOCK_MONOTONIC before and after the read.
-    """
-
-    joules: Amount
-    begin_ns: Natural
-    end_ns: Natural
-
-
 class GpuSample(Sample, frozen=True, kw_only=True):
     """One reading of NVML.
 
     Attributes:
         at_ns: CLOCK_MONOTONIC at which power was read.
-        fan_speed_ratio: Speed of the first fan as a share of its full speed; may exceed 1.
-        performance_state: 0 (fastest) to 15.
-        throttling: By kind, whether the clock is held down for that reason just now.
-        throttle_events: By kind, how often that began since the source did.
+        columns: Its values but power, in base units by the name of the column.
     """
 
     at_ns: Natural
-    memory: GpuMemory | None = None
-    energy: EnergyCounter | None = None
-    fan_speed_ratio: Amount | None = None
-    power_limit_watts: Amount | None = None
-    performance_state: Natural | None = None
-    throttling: dict[str, bool] = {}
-    throttle_events: dict[str, Natural] = {}
+    columns: dict[str, float] = {}
 
 
 def has_root_fields(sample: Sample) -> bool:
@@ -285,7 +250,7 @@ def flatten(sample: Sample) -> dict[str, float]:
                 else:
                     named[column] = _STATES[number] if row.dtype == "boolean" else number
     if isinstance(sample, GpuSample):
-        _flatten_gpu(sample, named)
+        named |= sample.columns
     return {column: value for column, value in named.items() if value is not None}
 
 
@@ -295,24 +260,3 @@ def _columns(part: str, label: str | int, kind: type) -> tuple[tuple[str, Signal
     known = ("", *getattr(kind, "__struct_fields__", ()))
     rows = _ROWS[part].items()
     return tuple((field, row, row.column(label)) for field, row in rows if field in known)
-
-
-def _flatten_gpu(sample: GpuSample, named: dict[str, Any]) -> None:
-    """Add the numbers of a GPU that a board does not have."""
-    memory, energy = sample.memory, sample.energy
-    named[signals.GPU_POWER_LIMIT.column()] = sample.power_limit_watts
-    named[signals.GPU_PERFORMANCE_STATE.column()] = sample.performance_state
-    named[signals.FAN_SPEED.column("gpu")] = sample.fan_speed_ratio
-    if memory is not None:
-        named[signals.GPU_MEMORY_USED.column()] = memory.used_bytes
-        named[signals.GPU_MEMORY_TOTAL.column()] = memory.total_bytes
-        named[signals.GPU_MEMORY_ACTIVE.column()] = memory.active_ratio
-    if energy is not None:
-        middle_ns = (energy.begin_ns + energy.end_ns) / 2
-        named[signals.RAIL_COUNTER.column("GPU")] = energy.joules
-        named[signals.RAIL_COUNTER_AFTER.column("GPU")] = (middle_ns - sample.at_ns) / 1e9
-        named[signals.RAIL_COUNTER_READ.column("GPU")] = (energy.end_ns - energy.begin_ns) / 1e9
-    for kind, is_active in sample.throttling.items():
-        named[signals.THROTTLE_ACTIVE.column(kind)] = int(is_active)
-    for kind, events in sample.throttle_events.items():
-        named[signals.THROTTLE_EVENTS.column(kind)] = events

@@ -73,7 +73,7 @@ class NvmlCollector(LineCollector):
 
     def __init__(self, source: LineSource) -> None:
         super().__init__(source)
-        self._throttling: dict[str, bool] = {}
+        self._throttling: dict[str, float] = {}
         self._throttle_events: Counter[str] = Counter()
 
     def _read(self, line: Stamped[str]) -> Stamped[Sample] | None:
@@ -94,10 +94,13 @@ class NvmlCollector(LineCollector):
         age_ns = line.monotonic_ns - found.at_ns
         if age_ns < 0:
             raise ParseError("time", line.value)
-        for kind, is_active in found.throttling.items():
-            self._throttle_events[kind] += is_active and not self._throttling.get(kind, False)
-        self._throttling.update(found.throttling)
-        sample = replace(found, throttle_events=dict(self._throttle_events))
+        throttling = signals.THROTTLE_ACTIVE.by_label(found.columns)
+        for kind, is_active in throttling.items():
+            self._throttle_events[kind] += bool(is_active) and not self._throttling.get(kind, 0)
+        self._throttling.update(throttling)
+        counts = self._throttle_events.items()
+        events = {signals.THROTTLE_EVENTS.column(kind): count for kind, count in counts}
+        sample = replace(found, columns=found.columns | events)
         return Stamped(found.at_ns, line.wall_ns - age_ns, sample)
 
 
@@ -156,8 +159,8 @@ class NvmlCompanion:
         sample, (listed_ns, memory) = self._sample, self._memory
         found: dict[str, float] = {}
         if sample is not None and sample.at_ns >= oldest_ns:
-            if sample.gpu is not None and sample.gpu.utilization_ratio is not None:
-                found[signals.GPU_LOAD.column()] = sample.gpu.utilization_ratio
+            load = signals.GPU_LOAD.column()
+            found = {column: one for column, one in sample.columns.items() if column == load}
             if (rail := sample.rails.get("GPU")) is not None:
                 found[signals.GPU_POWER.column()] = rail.instant_watts
         if listed_ns >= oldest_ns:

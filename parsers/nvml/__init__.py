@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
+    ConfigDict,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -11,8 +12,9 @@ from pydantic import (
     ValidationError,
 )
 
+from .. import signals
 from ..errors import ParseError
-from ..records import Emc, EnergyCounter, Engine, Gpu, GpuMemory, GpuSample, Rail, Record
+from ..records import GpuSample, Rail, Record
 
 
 def _thousandth(number: float | None) -> float | None:
@@ -71,27 +73,38 @@ _NO_THROTTLES = 0x001 | 0x002 | 0x010 | 0x100
 _HW_CAUSES = 0x040 | 0x080
 
 
+_ENGINES = ("NVENC", "NVDEC", "NVJPG", "OFA")
+# Column of each value, by its key. The load of the memory controller is unknown, because NVML's
+# figure is a share of time.
+_COLUMNS = {
+    "gpu_percent": signals.GPU_LOAD.column(),
+    "memory_percent": signals.GPU_MEMORY_ACTIVE.column(),
+    "memory_used_bytes": signals.GPU_MEMORY_USED.column(),
+    "memory_total_bytes": signals.GPU_MEMORY_TOTAL.column(),
+    "sm_mhz": signals.GPU_FREQUENCY.column(0),
+    "memory_mhz": signals.EMC_FREQUENCY.column(),
+    "gpu_celsius": signals.TEMPERATURE.column("gpu"),
+    "memory_celsius": signals.TEMPERATURE.column("memory"),
+    "fan_percent": signals.FAN_SPEED.column("gpu"),
+    **{f"{name.lower()}_percent": signals.ENGINE_LOAD.column(name) for name in _ENGINES},
+    "performance_state": signals.GPU_PERFORMANCE_STATE.column(),
+    "power_limit_mw": signals.GPU_POWER_LIMIT.column(),
+}
+# Factor and divisor of a unit of NVML, by which a key ends.
+_UNITS = {"percent": (1, 100), "mw": (1, 1000), "mhz": (1_000_000, 1)}
+
+
 class _Reading(Record):
+    """A sample as the reader prints it; its other keys are those of ``_COLUMNS``."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, int]
+
     event: Literal["sample"]
     at_ns: NonNegativeInt
     power_mw: NonNegativeInt | None = None
     power_from: Literal["instant", "usage"] | None = None
     average_mw: NonNegativeInt | None = None
-    gpu_percent: NonNegativeInt | None = None
-    memory_percent: NonNegativeInt | None = None
-    memory_used_bytes: NonNegativeInt | None = None
-    memory_total_bytes: NonNegativeInt | None = None
-    sm_mhz: NonNegativeInt | None = None
-    memory_mhz: NonNegativeInt | None = None
-    gpu_celsius: int | None = None
-    memory_celsius: int | None = None
-    fan_percent: NonNegativeInt | None = None
-    nvenc_percent: NonNegativeInt | None = None
-    nvdec_percent: NonNegativeInt | None = None
-    nvjpg_percent: NonNegativeInt | None = None
-    ofa_percent: NonNegativeInt | None = None
-    performance_state: NonNegativeInt | None = None
-    power_limit_mw: NonNegativeInt | None = None
     clock_events: NonNegativeInt | None = None
     energy_mj: NonNegativeInt | None = None
     energy_begin_ns: NonNegativeInt | None = None
@@ -127,56 +140,38 @@ def parse_nvml_line(line: str) -> GpuFacts | GpuProcesses | GpuSample:
         return found
     if found.model_fields_set <= {"event", "at_ns"}:
         raise ParseError("empty", line)
+    if (found.model_extra or {}).keys() - _COLUMNS:
+        raise ParseError("noise", line)
     return _sample(found)
 
 
 def _sample(found: _Reading) -> GpuSample:
     strange: list[str] = []
-
-    def share(field: str) -> float | None:
-        percent: int | None = getattr(found, field)
-        if percent is None or percent <= 100:
-            return None if percent is None else percent / 100
-        strange.append(f"{field}={percent}")
-        return None
-
-    celsius = {"gpu": found.gpu_celsius, "memory": found.memory_celsius}
-    memory = GpuMemory(
-        used_bytes=found.memory_used_bytes,
-        total_bytes=found.memory_total_bytes,
-        active_ratio=share("memory_percent"),
-    )
-    clocks = () if found.sm_mhz is None else (found.sm_mhz * 1_000_000,)
-    gpu = Gpu(utilization_ratio=share("gpu_percent"), frequency_hertz=clocks)
-    engines = {
-        name: Engine(utilization_ratio=ratio)
-        for name in ("NVENC", "NVDEC", "NVJPG", "OFA")
-        if (ratio := share(f"{name.lower()}_percent")) is not None
-    }
+    columns: dict[str, float] = {}
+    for key, value in (found.model_extra or {}).items():
+        unit = key.rpartition("_")[2]
+        factor, divisor = _UNITS.get(unit, (1, 1))
+        # A fan may be faster than its full speed.
+        if unit == "percent" and value > 100 and key != "fan_percent":
+            strange.append(f"{key}={value}")
+        else:
+            columns[_COLUMNS[key]] = value * factor / divisor if divisor > 1 else value * factor
+    begin_ns, end_ns = found.energy_begin_ns, found.energy_end_ns
+    if found.energy_mj is not None and begin_ns is not None and end_ns is not None:
+        after_ns = (begin_ns + end_ns) / 2 - found.at_ns
+        columns[signals.RAIL_COUNTER.column("GPU")] = found.energy_mj / 1000
+        columns[signals.RAIL_COUNTER_AFTER.column("GPU")] = after_ns / 1e9
+        columns[signals.RAIL_COUNTER_READ.column("GPU")] = (end_ns - begin_ns) / 1e9
     rails = {}
     if found.power_mw is not None:
         average = None if found.power_from == "usage" else _thousandth(found.average_mw)
         rails["GPU"] = Rail(instant_watts=found.power_mw / 1000, average_watts=average)
-    events = found.clock_events
-    unknown = (events or 0) & ~(_NO_THROTTLES | sum(THROTTLES))
-    if unknown:
-        strange.append(f"clock_events={unknown:#x}")
-    return GpuSample(
-        at_ns=found.at_ns,
-        gpu=None if gpu == Gpu() else gpu,
-        # The load of the memory controller is unknown: NVML's figure is a share of time.
-        emc=None if found.memory_mhz is None else Emc(frequency_hertz=found.memory_mhz * 1_000_000),
-        engines=engines,
-        temperatures_celsius={n: float(c) for n, c in celsius.items() if c is not None},
-        rails=rails,
-        memory=None if memory == GpuMemory() else memory,
-        energy=_energy(found),
-        fan_speed_ratio=None if found.fan_percent is None else found.fan_percent / 100,
-        power_limit_watts=_thousandth(found.power_limit_mw),
-        performance_state=found.performance_state,
-        throttling={} if events is None else throttles(events),
-        unparsed=tuple(strange),
-    )
+    if (events := found.clock_events) is not None:
+        for kind, is_active in throttles(events).items():
+            columns[signals.THROTTLE_ACTIVE.column(kind)] = int(is_active)
+        if unknown := events & ~(_NO_THROTTLES | sum(THROTTLES)):
+            strange.append(f"clock_events={unknown:#x}")
+    return GpuSample(at_ns=found.at_ns, columns=columns, rails=rails, unparsed=tuple(strange))
 
 
 def throttles(events: int) -> dict[str, bool]:
@@ -190,11 +185,3 @@ def throttles(events: int) -> dict[str, bool]:
     if events & _HW_CAUSES:
         events &= ~0x008
     return {kind: bool(events & bit) for bit, kind in THROTTLES.items()}
-
-
-def _energy(found: _Reading) -> EnergyCounter | None:
-    if found.energy_mj is None or found.energy_begin_ns is None or found.energy_end_ns is None:
-        return None
-    return EnergyCounter(
-        joules=found.energy_mj / 1000, begin_ns=found.energy_begin_ns, end_ns=found.energy_end_ns
-    )

@@ -20,6 +20,8 @@ from tegrascope.collectors.gpu.nvml import (
     nvml_source,
 )
 from tegrascope.collectors.gpu.reader import GONE, UNAVAILABLE, read
+from tegrascope.parsers import signals
+from tegrascope.parsers.records import Sample, flatten
 
 FAKES = Path(__file__).parents[1] / "fakes"
 CALLS = {
@@ -279,13 +281,17 @@ def test_strange_lines_are_counted():
     assert collector.unparsed == {"noise": 1, "empty": 1, "time": 1}
 
 
+def events_of(sample: Sample) -> dict[str, float]:
+    return signals.THROTTLE_EVENTS.by_label(flatten(sample))
+
+
 def test_throttling_is_counted_when_it_begins():
     """A reason that lasts is one event, and one that comes back is another."""
     masks = [0, 4, 4, 0, 4 | 0x20, 0x20, 0]
     collector = NvmlCollector(
         Lines(*((i, sample(i, clock_events=mask)) for i, mask in enumerate(masks)))
     )
-    counts = [found.value.throttle_events for found in collector.collect()]
+    counts = [events_of(found.value) for found in collector.collect()]
     assert [count["sw_power_cap"] for count in counts] == [0, 1, 1, 1, 2, 2, 2]
     assert [count["sw_thermal"] for count in counts] == [0, 0, 0, 0, 1, 1, 1]
     assert counts[-1]["hw_thermal"] == 0
@@ -294,7 +300,7 @@ def test_throttling_is_counted_when_it_begins():
 def test_throttling_that_is_not_told_is_not_counted():
     """A GPU without clock events has no counts, not counts of zero."""
     (found,) = NvmlCollector(Lines((1, sample(1)))).collect()
-    assert found.value.throttle_events == {}
+    assert events_of(found.value) == {}
 
 
 def test_lost_gpu_is_started_again_and_counts_go_on(monkeypatch):
@@ -311,7 +317,7 @@ def test_lost_gpu_is_started_again_and_counts_go_on(monkeypatch):
     assert source.restarts == 2
     assert all(a.monotonic_ns < b.monotonic_ns for a, b in pairwise(found))
     # A line that came with the seventh is still told.
-    events = [one.value.throttle_events["sw_power_cap"] for one in found]
+    events = [events_of(one.value)["sw_power_cap"] for one in found]
     assert events[:7] == [0, 1, 1, 1, 2, 2, 2]
 
 

@@ -31,7 +31,7 @@ from tegrascope.daemon.measure.run_report import (
 )
 from tegrascope.daemon.settings.config import Limits
 from tegrascope.parsers.inference.placement import Built, Placement
-from tegrascope.parsers.records import GpuMemory, GpuSample, flatten
+from tegrascope.parsers.records import GpuSample, flatten
 from tegrascope.parsers.tegrastats import parse_line
 
 S = 1_000_000_000
@@ -115,9 +115,10 @@ def report(**changes: object) -> RunReport:
 
 def full_state() -> LiveState:
     """Everything that can be on the page, once."""
-    memory = GpuMemory(used_bytes=1 << 30, total_bytes=8 << 30, active_ratio=0.12)
-    board = asdict(parse_line(LINE))
-    sample = GpuSample(**board, at_ns=1, memory=memory, fan_speed_ratio=0.33)
+    memory = {"used_bytes": 1 << 30, "total_bytes": 8 << 30, "active_ratio": 0.12}
+    columns = {f"gpu_memory.{name}": value for name, value in memory.items()}
+    columns["fans.gpu.speed_ratio"] = 0.33
+    sample = GpuSample(**asdict(parse_line(LINE)), at_ns=1, columns=columns)
     source = SourceState(
         "simulator",
         interval_seconds=1.0,

@@ -87,10 +87,7 @@ def test_a_missing_value_is_absent(left_out):
 def test_memory_activity_is_not_a_bandwidth():
     """NVML's memory figure is a share of time, so the memory controller gets no load from it."""
     found = read(memory_percent=100, memory_mhz=2619)
-    assert found.emc is not None
-    assert found.emc.utilization_ratio is None
-    assert found.memory is not None
-    assert found.memory.active_ratio == 1
+    assert found.columns == {"gpu_memory.active_ratio": 1, "emc.frequency_hertz": 2_619_000_000}
 
 
 def test_lagging_power_has_no_average():
@@ -106,9 +103,9 @@ def test_impossible_values_are_reported_and_left_out():
     """A load beyond 100 % and a reason without a name are kept verbatim, and harm nothing else."""
     found = read(gpu_percent=255, nvenc_percent=50, clock_events=0x1004)
     assert found.unparsed == ("gpu_percent=255", "clock_events=0x1000")
-    assert found.gpu is None
-    assert found.engines["NVENC"].utilization_ratio == 0.5
-    assert found.throttling["sw_power_cap"]
+    assert "gpu.utilization_ratio" not in found.columns
+    assert found.columns["engines.NVENC.utilization_ratio"] == 0.5
+    assert found.columns["throttle.sw_power_cap.active"]
 
 
 @pytest.mark.parametrize(
