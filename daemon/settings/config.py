@@ -273,7 +273,7 @@ class Workload(InferenceSettings, Section):
         scrape = value["scrape"] if isinstance(value["scrape"], dict) else {}
         units = {one.metric: one.unit for one in KNOWN_COUNTERS}
         metric = str(scrape.get("metric", ""))
-        is_known = not scrape.keys() & {"metric", "json_value"} or metric in units
+        is_known = "metric" not in scrape or metric in units
         if not is_known and "unit" not in value:
             raise ValueError("name what it counts, like unit: token")
         return {"unit": units.get(metric, "token"), **_WITHOUT_WORK_OF_OURS, **value}

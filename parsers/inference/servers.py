@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, PositiveInt
 
 from ..errors import UserError
 from ..records import Record
@@ -46,8 +46,6 @@ class CounterPage(ServerAccess):
         metric: Name of a metric on a page of Prometheus' text format; default: the counter of the
             workload's unit that a known server has.
         labels: Values of labels that its series have; all series with them are counted.
-        json_value: Keys and positions from the root of a JSON document to the number, with dots
-            between them, in place of ``metric``.
         counts: When it grows: with each step of the work, or when a request ends. The default is
             that of the known counter, and ``requests`` for others.
         interval: Time between two readings within a run.
@@ -55,15 +53,8 @@ class CounterPage(ServerAccess):
 
     metric: str | None = Field(None, pattern="^[a-zA-Z_:][a-zA-Z0-9_:]*$")
     labels: dict[str, str] = {}
-    json_value: str | None = Field(None, min_length=1)
     counts: Literal["steps", "requests"] | None = None
     interval: PositiveSeconds = Field(1.0, ge=0.1)
-
-    @model_validator(mode="after")
-    def _is_one_thing(self) -> "CounterPage":
-        if self.json_value is not None and (self.metric is not None or self.labels):
-            raise ValueError("give json_value, or metric and labels, not both")
-        return self
 
 
 class Server(ServerAccess):
@@ -147,9 +138,6 @@ def read_counter(body: bytes, scrape: CounterPage, unit: str) -> CounterReading:
         unit: Unit of the counter; it selects the known counter where no metric is named.
     """
     text = body.decode("utf-8", "replace")
-    if scrape.json_value is not None:
-        found = {"": _number_at(text, scrape.json_value)}
-        return CounterReading(found, counts=scrape.counts or "requests")
     known = [one for one in KNOWN_COUNTERS if one.unit == unit]
     if scrape.metric is not None:
         known = [one for one in KNOWN_COUNTERS if one.metric == scrape.metric]
@@ -182,30 +170,13 @@ def _series(text: str, metric: str, labels: Mapping[str, str]) -> dict[str, floa
         for family in text_string_to_metric_families(lines):
             for sample in family.samples:
                 if labels.items() <= sample.labels.items():
-                    found[str(sample.labels or "")] = _checked(sample.value)
+                    if not (isfinite(sample.value) and sample.value >= 0):
+                        raise ValueError(f"{sample.value:g} is not a count")
+                    found[str(sample.labels or "")] = sample.value
     except ValueError as error:
         what = f"has lines of {metric} that cannot be read ({printable(str(error), 120)})"
         raise UserError(what, _LOOK) from None
     return found
-
-
-def _checked(value: float) -> float:
-    if not (isfinite(value) and value >= 0):
-        raise ValueError(f"{value:g} is not a count")
-    return value
-
-
-def _number_at(text: str, path: str) -> float:
-    try:
-        found: Any = json.loads(text)
-        for step in path.split("."):
-            found = found[int(step) if isinstance(found, list) else step]
-        if isinstance(found, (bool, str)):
-            raise ValueError(f"{found!r} is not a count")
-        return _checked(float(found))
-    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
-        words = printable(f"{type(error).__name__}: {error}", 120)
-        raise UserError(f"has no count at {path} of its answer ({words})", _LOOK) from None
 
 
 class AnswerPart(NamedTuple):

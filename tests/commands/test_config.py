@@ -145,12 +145,6 @@ def test_every_error_is_found_in_the_order_of_the_file():
         ("workloads:\n- {name: a, scrape: {url: 'http://x:0/'}}\n", 2, "is not an address"),
         ("workloads:\n- {name: a, scrape: {url: 'http://x:70000/'}}\n", 2, "Port out of range"),
         ("workloads:\n- {name: a, scrape: {url: 'http://[x/'}}\n", 2, "Invalid IPv6 URL"),
-        (
-            "workloads:\n- {name: a, unit: x,\n"
-            "   scrape: {url: 'http://x/', json_value: a, metric: b}}\n",
-            3,
-            "give json_value, or metric and labels, not both",
-        ),
         ("workloads:\n- {name: a, scrape: {url: 'http://x/', metric: a}}\n", 2, "like unit: token"),
         ("workloads:\n- {name: a, unit: a, scrape: {url: 'http://x/', metric: [a]}}\n", 2, "text"),
         ("workloads:\n- {name: a, scrape: {url: 'http://x/'}, count: 3}\n", 2, "count: the work"),

@@ -176,17 +176,13 @@ class LlmServer:
         handler.close_connection = True
 
     def scrape(self, handler: BaseHTTPRequestHandler) -> None:
-        """Answer with the counter: as JSON under /stats, else as a page of Prometheus."""
+        """Answer with the counter as a page of Prometheus."""
         if self._broken(handler):
             return
         if self.fault == "reset":
             self.counted = 0
         if self.fault == "restart":
             self.started += 1
-        if handler.path.startswith("/stats"):
-            stats = {"models": [{"name": "small", "tokens": self.counted}]}
-            self._answer(handler, json.dumps(stats).encode())
-            return
         name = "llamacpp:tokens_predicted_total"
         if not self._counts_requests:
             name = "vllm:generation_tokens_total"
