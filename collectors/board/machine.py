@@ -12,7 +12,7 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ctypes.util import find_library
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
@@ -251,23 +251,14 @@ class Machine:
                 return Answer(None, "", str(error) or type(error).__name__)
 
 
-def cpu_busy_ratio(
-    seconds: float,
-    stopping: threading.Event,
-    *,
-    read_times: Callable[[], Sequence[float]] = psutil.cpu_times,
-) -> float | None:
+def cpu_busy_ratio(seconds: float, stopping: threading.Event) -> float | None:
     """Return the share of all cores that worked during some seconds, 0…1.
 
-    ``stopping`` ends it early. ``read_times`` returns seconds since boot: user, nice, system, idle,
-    iowait, irq, softirq and steal; further ones are parts of these. ``None``: not reported.
+    ``stopping`` ends it early. ``None``: not reported.
     """
     try:
-        before = read_times()
+        psutil.cpu_percent()
         stopping.wait(seconds)
-        spent = [late - early for early, late in zip(before[:8], read_times()[:8], strict=True)]
-        idle = spent[3] + spent[4]
-    except (OSError, ValueError, IndexError):
+        return psutil.cpu_percent() / 100
+    except (OSError, ValueError):
         return None
-    total = sum(spent)
-    return min(max((total - idle) / total, 0.0), 1.0) if total > 0 else None

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tegrascope.collectors.board.machine import Machine
+from tegrascope.collectors.board.machine import Machine, cpu_busy_ratio
 from tests.fakes.processes import Stopwatch, is_running, until
 
 
@@ -120,3 +120,12 @@ def test_what_only_a_kernel_tells_is_told_or_none(machine, tmp_path):
     assert machine.which("sh")
     assert machine.which("no-such-program") is None
     assert machine.find("/b*", "/none/*") == ["/bin"]
+
+
+def test_load_of_the_cpu_is_a_share_and_ends_early():
+    stopping = threading.Event()
+    found = cpu_busy_ratio(0.05, stopping)
+    assert found is not None
+    assert 0 <= found <= 1
+    stopping.set()
+    assert cpu_busy_ratio(3600.0, stopping) is not None
