@@ -13,7 +13,6 @@ import mmap
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
-from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any
 
@@ -123,38 +122,25 @@ def _put_in_order(graph: onnx.GraphProto) -> bool:
                 raise ValueError(f"{_word(node)} makes {name!r}, which is an input or a weight")
             makers[name] = index
     sorter: TopologicalSorter[int] = TopologicalSorter()
+    is_sorted = True
     for index, node in enumerate(graph.node):
         sorter.add(index)
         for name in _read_by(node):
             if name in makers:
                 sorter.add(index, makers[name])
+                is_sorted = is_sorted and makers[name] < index
             elif name not in given:
                 raise ValueError(f"{_word(node)} reads {name!r}, which no node makes")
-    order = _sorted(sorter, graph)
-    if order == list(range(len(order))):
+    if is_sorted:
         return False
-    kept = type(graph)(node=[graph.node[index] for index in order])
-    del graph.node[:]
-    graph.node.extend(kept.node)
-    return True
-
-
-def _sorted(sorter: "TopologicalSorter[int]", graph: onnx.GraphProto) -> list[int]:
-    """Return indices in an order in which nodes can run, smallest first, or raise ValueError."""
     try:
-        sorter.prepare()
+        kept = type(graph)(node=[graph.node[index] for index in sorter.static_order()])
     except CycleError as error:
         node = graph.node[min(error.args[1])]
         raise ValueError(f"{_word(node)} can never run: nodes wait for each other") from None
-    order: list[int] = []
-    ready = list(sorter.get_ready())
-    heapify(ready)
-    while ready:
-        order.append(heappop(ready))
-        sorter.done(order[-1])
-        for index in sorter.get_ready():
-            heappush(ready, index)
-    return order
+    del graph.node[:]
+    graph.node.extend(kept.node)
+    return True
 
 
 def _read_by(node: onnx.NodeProto) -> Iterator[str]:
