@@ -15,7 +15,6 @@ import signal
 import socket
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -72,33 +71,27 @@ class FoundMode(NamedTuple):
 
 
 class StateFile:
-    """The state, in two copies with checksums: a power cut leaves at least one of them whole."""
+    """The state, in a file that is written whole or not at all, also in a power cut."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._copies = (directory / "state.copy", directory / "state")
+        self._path = directory / "state"
 
     def read(self) -> FoundMode | None:
-        """Return the state; ``None`` if nothing was changed, or if no copy is whole."""
-        for path in reversed(self._copies):
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                head, _, body = path.read_text(encoding="ascii").partition(" ")
-                if int(head) == zlib.crc32(body.encode()):
-                    content = json.loads(body)
-                    return FoundMode(int(content["mode"]), bool(content["locked"]))
+        """Return the state; ``None`` if nothing was changed."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            content = json.loads(self._path.read_text(encoding="ascii"))
+            return FoundMode(int(content["mode"]), bool(content["locked"]))
         return None
 
     def write(self, found: FoundMode) -> None:
-        """Write both copies to the disk, one after the other."""
-        body = json.dumps(found._asdict())
-        for path in self._copies:
-            write_atomic(path, f"{zlib.crc32(body.encode())} {body}".encode("ascii"))
+        """Write it to the disk."""
+        write_atomic(self._path, json.dumps(found._asdict()).encode("ascii"))
 
     def delete(self) -> None:
-        """Delete both copies, the leading one first."""
-        for path in reversed(self._copies):
-            path.unlink(missing_ok=True)
-            sync_directory(self.directory)
+        """Delete it, on the disk too."""
+        self._path.unlink(missing_ok=True)
+        sync_directory(self.directory)
 
 
 class PowerModes:

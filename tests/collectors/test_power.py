@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.board.power import (
-    FoundMode,
     PowerClient,
     PowerModes,
     ProgramOutput,
@@ -248,24 +247,10 @@ def test_mode_is_restored_after_a_power_cut_at_any_call(tmp_path, modes_of):
         board.on_call = lambda _: None
         assert modes_of(board).answer("restore").startswith("ok mode=1"), moment
         assert board.mode == 1
-        assert not any((tmp_path / name).exists() for name in ("state", "state.copy"))
+        assert not (tmp_path / "state").exists()
 
 
-def test_state_is_whole_while_one_copy_is_torn(tmp_path):
-    """A torn write may leave any part of a file, or none of it."""
-    state = StateFile(tmp_path)
-    state.write(FoundMode(2, locked=True))
-    texts = {name: (tmp_path / name).read_bytes() for name in ("state", "state.copy")}
-    for name, text in texts.items():
-        for length in range(len(text)):
-            (tmp_path / name).write_bytes(text[:length])
-            assert state.read() == FoundMode(2, locked=True)
-        (tmp_path / name).unlink()
-        assert state.read() == FoundMode(2, locked=True)
-        (tmp_path / name).write_bytes(text)
-
-
-@pytest.mark.parametrize("name", ["state", "state.1f2e3d4c.part", "state.copy", "nothing"])
+@pytest.mark.parametrize("name", ["state", "state.1f2e3d4c.part", "nothing"])
 def test_first_write_that_was_torn_leaves_the_mode_alone(tmp_path, modes_of, name):
     """The state is on the disk before the board is changed: torn, it has nothing to restore."""
     (tmp_path / name).write_text("1234 {mode")
