@@ -1,7 +1,6 @@
 """Tokens of processors: cores, memory controller, GPU and the engines."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache, partial
 from typing import ClassVar
 
@@ -285,32 +284,12 @@ class EngineToken(Token):
             raise UnreadableError(self.label)
         engines = draft.dla if self._is_dla else draft.engines
         if self.name in engines:
-            merged = self._merge(engines[self.name], engine, draft, at)
-            if merged is None:
-                return draft.repeat(at, 2)
-            engine = merged
+            return draft.repeat(at, 2)
         draft.signs += is_sign
         engines[self.name] = engine
         if units:
             engines.update((unit, Engine(None, ratio)) for unit, ratio in units)
         return 2
-
-    def _merge(self, one: Engine, other: Engine, draft: Draft, at: int) -> Engine | None:
-        """Join ``NVENC_FREQ @166`` and ``NVENC_LOAD 7%``; None if both contain the same."""
-        same_clock = (one.state is None) == (other.state is None)
-        same_load = (one.utilization_ratio is None) == (other.utilization_ratio is None)
-        if same_clock or same_load or self._was_read(draft, at):
-            return None
-        clock, load = (one, other) if other.state is None else (other, one)
-        return self._make(clock.state, load.utilization_ratio, clock.frequency_hertz)
-
-    def _was_read(self, draft: Draft, at: int) -> bool:
-        """Return whether the same label stands before with a value."""
-        for before in range(draft.first, at):
-            if draft.words[before] == self.label:
-                with suppress(UnreadableError):
-                    return bool(self._values[draft.words[before + 1]])
-        return False
 
     def _read_value(self, text: str) -> tuple[Engine, bool, bool, tuple[tuple[str, float], ...]]:
         """Return the record, whether it is a sign, whether it is bare, and loads by unit."""
@@ -378,14 +357,12 @@ class EngineToken(Token):
             yield f"APE {megahertz}" if name == "APE" else f"{name}_FREQ @{megahertz}"
         elif clock is not None:
             yield f"{plain_name} {show_activity(load, clock)}"
-        elif load is not None:
-            if engine.state == "off":
-                yield f"{name}_FREQ off"
+        elif load is not None and engine.state is None:
             yield f"{name}_LOAD {show_percent(load)}"
-        elif engine.state == "off":
+        elif load is None and engine.state == "off":
             yield f"{plain_name} off"
         else:
-            raise ValueError(f"{name} has neither a load nor a clock")
+            raise ValueError(f"{name} has neither a load nor a clock, or it is off with a load")
 
 
 class DlaToken(EngineToken):

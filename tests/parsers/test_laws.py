@@ -189,7 +189,6 @@ def states_of(kind, **more):
     return st.one_of(
         st.builds(kind, state=st.just("off"), **more),
         st.builds(kind, utilization_ratio=ratios, **more),
-        st.builds(kind, state=st.just("off"), utilization_ratio=ratios, **more),
         st.builds(kind, state=st.just("off"), frequency_hertz=st.just(0), **more),
         st.builds(kind, state=st.just("on"), frequency_hertz=running, **more),
         st.builds(

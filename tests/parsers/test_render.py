@@ -77,6 +77,7 @@ def test_forms(sample, line):
         Sample(gpu=Gpu(utilization_ratio=0.5, cluster_utilization_ratio=(0.5,))),
         Sample(gpu=Gpu(utilization_ratio=0.5, cluster_utilization_ratio=(0.4, 0.5))),
         Sample(engines={"VIC": Engine(state="on")}),
+        Sample(engines={"VIC": Engine(state="off", utilization_ratio=0.5)}),
         Sample(dla=(Dla(core=0),)),
         Sample(engines={"MTS_FG": Engine(state="off"), "MTS_BG": Engine(state="off")}),
     ],

@@ -338,19 +338,10 @@ def test_engine_has_one_name_on_all_releases(printed, name):
     assert list(read(f"{printed} off").engines) == [name]
 
 
-def test_load_and_clock_printed_apart_are_one_engine():
-    """``NVENC_LOAD`` and ``NVENC_FREQ`` complete each other, in either order."""
-    both = Engine(state="on", utilization_ratio=0.07, frequency_hertz=9 * MEGA)
-    assert read("NVENC_LOAD 7% NVENC_FREQ @9").engines == {"NVENC": both}
-    assert read("NVENC_FREQ @9 NVENC_LOAD 7%").engines == {"NVENC": both}
-    assert read("NVDLA0_FREQ off NVDLA0_LOAD 0%").dla == (
-        Dla(core=0, state="off", utilization_ratio=0.0),
-    )
-
-
-def test_one_label_twice_is_no_completion():
-    """Load and clock of one engine come under two labels, or the second is another's."""
-    sample = read("NVENC_LOAD 7% NVENC_LOAD @9", unparsed=("NVENC_LOAD", "@9"))
+@pytest.mark.parametrize("again", ["NVENC_LOAD @9", "NVENC_FREQ @9", "NVENC0 8%@9"])
+def test_engine_that_stands_in_a_line_twice_counts_once(again):
+    """No release prints load and clock of an engine apart."""
+    sample = read(f"NVENC_LOAD 7% {again}", unparsed=tuple(again.split()))
     assert sample.engines == {"NVENC": Engine(utilization_ratio=0.07)}
 
 
