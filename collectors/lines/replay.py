@@ -10,7 +10,6 @@ import statistics
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -149,16 +148,6 @@ class TimedLine(NamedTuple):
     line: str
 
 
-@dataclass
-class _Block:
-    """Lines between one mark of time (in seconds) and the next: together their duration."""
-
-    mark: float | None = None
-    kind: str = ""  # of the clock: epoch, printed or none
-    records: int = 0
-    lines: list[tuple[int, str]] = field(default_factory=list)
-
-
 class LogTimes:
     """The times of one log's lines, in seconds since the first; they never fall and never stall.
 
@@ -185,52 +174,50 @@ class LogTimes:
 
     def times(self, lines: Iterable[str]) -> Iterator[TimedLine]:
         """Yield every line with its time, in order."""
-        block = _Block()
-        prints_time = False
+        mark: float | None = None
+        block: list[tuple[int, str]] = []  # the lines of a mark, and how many records are before
+        records = 0
         for line in lines:
             epoch, rest = split_prefix(line)
-            mark: float | None = _printed_second(rest) if epoch is None else float(epoch)
-            kind = "printed" if epoch is None else "epoch"
-            if mark is None:
-                kind = ""
-            else:
-                prints_time = True
-            if mark is None and (prints_time or not _RECORD.search(rest)):
-                block.lines.append((max(0, block.records - 1), line))
-            elif kind == block.kind == "printed" and mark == block.mark:
-                block.lines.append((block.records, line))
-                block.records += 1
-            else:
-                yield from self._spread(block, _Block(mark, kind))
-                block = _Block(mark, kind, 1, [(0, line)])
-            if len(block.lines) >= MOST_LINES_A_SECOND:
-                yield from (TimedLine(self._now, line) for _, line in block.lines)
-                block = _Block(block.mark, block.kind)
-        yield from self._spread(block, _Block())
+            own = _printed_second(rest) if epoch is None else float(epoch)
+            if own is not None and own != mark:
+                yield from self._spread(block, records, mark, own)
+                mark, block, records = own, [], 0
+            is_record = own is not None or (mark is None and _RECORD.search(rest) is not None)
+            block.append((records if is_record else max(0, records - 1), line))
+            records += is_record
+            if len(block) >= MOST_LINES_A_SECOND:
+                yield from self._spread(block, records, mark, mark)
+                block, records = [], 0
+        yield from self._spread(block, records, mark, None)
 
-    def _spread(self, block: _Block, after: _Block) -> Iterator[TimedLine]:
-        """Yield a block's lines, evenly up to the next one, and move on to where that begins."""
-        step = None
-        if block.kind == after.kind and block.mark is not None and after.mark is not None:
-            step = after.mark - block.mark
-        span = self._span_seconds(block, step)
-        for record, line in block.lines:
-            yield TimedLine(self._now + span * record / max(1, block.records), line)
+    def _spread(
+        self,
+        block: list[tuple[int, str]],
+        records: int,
+        mark: float | None,
+        after: float | None,
+    ) -> Iterator[TimedLine]:
+        """Yield a mark's lines, evenly up to the next one, and move on to where that begins."""
+        step = None if mark is None or after is None else after - mark
+        span = self._span_seconds(records, step)
+        if mark is not None and records > 1 and span != step:
+            span = min(span, 1.0)  # they share a second
+        for record, line in block:
+            yield TimedLine(self._now + span * record / max(1, records), line)
         self._now += span
 
-    def _span_seconds(self, block: _Block, step: float | None) -> float:
-        """Return how long a block took: by its clock, if that is plausible."""
-        if step is not None and 0 <= step <= LONGEST_STEP_SECONDS:
-            if block.records and step:
-                self._gaps.append(step / block.records)
-                self._gaps_seen += 1
-                if self._gaps_seen in (3, RECENT_GAPS) or self._gaps_seen % 256 == 0:
-                    self.median_seconds = statistics.median(self._gaps)
-            return step
-        gap = statistics.median(self._gaps) if self._gaps else self._nominal_seconds
-        if block.kind == "printed" and block.records > 1:
-            gap = min(gap, 1 / block.records)  # they share a second
-        return gap * block.records
+    def _span_seconds(self, records: int, step: float | None) -> float:
+        """Return how long some records took: by their clock, if that is plausible."""
+        if step is None or not 0 <= step <= LONGEST_STEP_SECONDS:
+            gap = statistics.median(self._gaps) if self._gaps else self._nominal_seconds
+            return gap * records
+        if records and step:
+            self._gaps.append(step / records)
+            self._gaps_seen += 1
+            if self._gaps_seen in (3, RECENT_GAPS) or self._gaps_seen % 256 == 0:
+                self.median_seconds = statistics.median(self._gaps)
+        return step
 
 
 def _printed_second(text: str) -> float | None:
