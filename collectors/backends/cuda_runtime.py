@@ -85,11 +85,11 @@ class Cuda:
                 " in a container start it with the NVIDIA runtime",
             ) from None
 
-    def device(self) -> tuple[str, str, bool]:
-        """Return the device's name, its compute capability as ``8.7``, and if it is integrated."""
+    def device(self) -> tuple[str, str]:
+        """Return the device's name, and its compute capability as ``8.7``."""
         found = self.check(self.api.cudaGetDeviceProperties(0))
         name = found.name.partition(b"\0")[0].decode(errors="replace")
-        return name, f"{found.major}.{found.minor}", bool(found.integrated)
+        return name, f"{found.major}.{found.minor}"
 
     def versions(self) -> dict[str, str]:
         """Return the versions of cuda-python, of the runtime in it and of the driver."""

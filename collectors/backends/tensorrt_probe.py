@@ -54,7 +54,6 @@ class Capabilities(Record):
     versions: dict[str, str] = {}
     device: str | None = None
     compute_capability: str | None = None
-    is_integrated: bool | None = None
     dla_cores: NonNegativeInt | None = None
 
     def require(self) -> None:
@@ -75,7 +74,7 @@ def look(module: str = MODULE) -> Capabilities:
         found["versions"] |= cuda.versions()
         cuda.initialise()
         found["free_bytes"] = cuda.free_bytes()
-        found["device"], found["compute_capability"], found["is_integrated"] = cuda.device()
+        found["device"], found["compute_capability"] = cuda.device()
         # A runtime and no builder: making the first builder of a process takes seconds.
         runtime = trt.Runtime(trt.Logger(trt.Logger.ERROR))
         found["dla_cores"] = max(0, int(runtime.num_DLA_cores))

@@ -64,13 +64,11 @@ class NvmlGpu:
 
     def facts(self) -> dict[str, Any]:
         """Return the values that do not change while the reader runs."""
-        memory = self.ask("memory", "MemoryInfo")
         found = {
             "name": self.ask("name", "Name"),
             "uuid": self.ask("uuid", "UUID"),
             "part_number": self.ask("part_number", "BoardPartNumber"),
             "power_limit_mw": self.ask("power_limit", "EnforcedPowerLimit"),
-            "memory_total_bytes": None if memory is None else memory.total,
             "power_from": self.power_from,
         }
         return {key: value for key, value in found.items() if value is not None}

@@ -39,7 +39,6 @@ class GpuFacts(Record):
     power_limit_watts: Annotated[NonNegativeFloat | None, AfterValidator(_thousandth)] = Field(
         None, alias="power_limit_mw"
     )
-    memory_total_bytes: NonNegativeInt | None = None
     power_reading: Literal["instant", "usage"] | None = Field(None, alias="power_from")
     versions: dict[str, str] = {}
     refused: dict[str, str] = {}

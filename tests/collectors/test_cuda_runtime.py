@@ -27,7 +27,7 @@ def test_both_names_serve(monkeypatch, device, old, name):
     cuda.initialise()
     stream = cuda.check(cuda.api.cudaStreamCreateWithFlags(cuda.api.cudaStreamNonBlocking))
     assert handle_of(stream) == stream.address
-    assert cuda.device() == ("Fake Orin", "8.7", True)
+    assert cuda.device() == ("Fake Orin", "8.7")
     assert cuda.versions()["cuda-runtime"] == "12.6"
 
 

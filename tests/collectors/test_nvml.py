@@ -69,7 +69,6 @@ def test_first_line_is_what_does_not_change():
         "uuid": "GPU-0",
         "part_number": "900-00000",
         "power_limit_mw": 350_000,
-        "memory_total_bytes": 8 << 30,
         "power_from": "instant",
         "versions": {"nvidia_driver": "580.1", "nvml": "13.580.1", "cuda_driver": "13.1"},
         "refused": {},

@@ -57,7 +57,7 @@ class Properties:
     """Of a device; the name is bytes of a fixed length, as the binding gives it."""
 
     name = b"Fake Orin\0\0\0"
-    major, minor, integrated = 8, 7, 1
+    major, minor = 8, 7
 
 
 def make_cuda(device: FakeDevice, name: str = "cuda.bindings.runtime") -> types.ModuleType:
