@@ -2,6 +2,7 @@
 
 import contextlib
 import enum
+import errno
 import logging
 import os
 import select
@@ -231,7 +232,10 @@ class LineChild(LineReader):
             )
         except OSError as error:
             super().end()
-            raise _cannot_start(argv, cwd, error) from error
+            if cwd is not None and not cwd.is_dir():
+                what = f"{cwd} is not a directory"
+                raise UserError(what, "create it, or name another one") from error
+            raise cannot_start(argv[0], error) from error
         self.pid = self._process.pid
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -381,12 +385,22 @@ class LineChild(LineReader):
             os.killpg(self.pid, number)
 
 
-def _cannot_start(argv: Sequence[str], cwd: Path | None, error: OSError) -> UserError:
-    if cwd is not None and not cwd.is_dir():
-        return UserError(f"{cwd} is not a directory", "create it, or name another one")
+class CannotStartError(UserError):
+    """The program does not start; 127 if it was not found, 126 if it cannot be executed."""
+
+    def __init__(self, status: int, what: str, remedy: str) -> None:
+        super().__init__(what, remedy)
+        self.status = status
+
+
+def cannot_start(program: str, error: Exception) -> CannotStartError:
+    """Return the error of a program that was not started."""
     if isinstance(error, FileNotFoundError):
-        return UserError(f"{argv[0]} was not found", "install it, or give its full path")
+        what = f"{program} was not found"
+        return CannotStartError(127, what, "install it, or give its full path")
     if isinstance(error, PermissionError):
-        return UserError(f"{argv[0]} may not be executed", f"chmod +x {argv[0]}")
-    what = f"{argv[0]} does not start ({error.strerror})"
-    return UserError(what, "try it by hand with the same arguments")
+        return CannotStartError(126, f"{program} may not be executed", f"chmod +x {program}")
+    if isinstance(error, OSError) and error.errno == errno.ENOEXEC:
+        remedy = "begin it with #! and its interpreter, or put that before it"
+        return CannotStartError(126, f"{program} is not a program", remedy)
+    return CannotStartError(126, f"{program!r} does not start ({error})", "try it by hand")

@@ -1,6 +1,5 @@
 """A program in the foreground: its streams, its signals and its status are its own."""
 
-import errno
 import os
 import select
 import shutil
@@ -20,7 +19,7 @@ from pydantic import ValidationError
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.records import Record
 from ..base import SYSTEM_CLOCK, Clock
-from .process import LineChild
+from .process import LineChild, cannot_start
 
 # ``-m`` puts the current directory in front of the path of imports, where a file may have the name
 # of a module of ours or of the standard library. ``sys`` and ``os`` are loaded by then.
@@ -121,14 +120,6 @@ _LINE_AT_MOST = 4096
 _SI_KERNEL = 0x80
 
 
-class CannotStartError(UserError):
-    """The program does not start; 127 if it was not found, 126 if it cannot be executed."""
-
-    def __init__(self, status: int, what: str, remedy: str) -> None:
-        super().__init__(what, remedy)
-        self.status = status
-
-
 @dataclass(frozen=True)
 class ProgramEnd:
     """How a program ended; times are CLOCK_MONOTONIC."""
@@ -204,7 +195,7 @@ class SignalRelay:
                     setsigdef=_DEFAULTS,
                 )
             except (OSError, ValueError) as error:
-                raise _cannot_start(argv[0], error) from None
+                raise cannot_start(argv[0], error) from None
             if self.number is not None:  # it came a moment too early, and is meant for the program
                 os.kill(pid, self.number)
         # It stays a zombie until no signal can be sent to it any more, so its number stays its own.
@@ -274,15 +265,3 @@ class _Copy:
                 break  # nobody reads ours, which the program learns as it closes
         self._read_line(line.decode(errors="replace"))
         os.close(self._ours)
-
-
-def _cannot_start(program: str, error: Exception) -> CannotStartError:
-    if isinstance(error, FileNotFoundError):
-        what = f"{program} was not found"
-        return CannotStartError(127, what, "install it, or give its full path")
-    if isinstance(error, PermissionError):
-        return CannotStartError(126, f"{program} may not be executed", f"chmod +x {program}")
-    if isinstance(error, OSError) and error.errno == errno.ENOEXEC:
-        remedy = "begin it with #! and its interpreter, or put that before it"
-        return CannotStartError(126, f"{program} is not a program", remedy)
-    return CannotStartError(126, f"{program!r} does not start ({error})", "try it by hand")

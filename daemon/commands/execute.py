@@ -14,7 +14,8 @@ from ...collectors.application.client import ApiClient, RefusedError, Unreachabl
 from ...collectors.application.gstreamer import Buffers, ElementWatch, check_log_is_free, traced
 from ...collectors.application.window import TIMES_AT_MOST
 from ...collectors.base import SYSTEM_CLOCK, Clock
-from ...collectors.children.program import CannotStartError, ProgramEnd, SignalRelay
+from ...collectors.children.process import CannotStartError
+from ...collectors.children.program import ProgramEnd, SignalRelay
 from ...collectors.simulator.physics import LANES
 from ...parsers.errors import UserError
 from ...parsers.inference.events import PrintedCounts, plural, unit_name
