@@ -101,7 +101,7 @@ def _find(padded: Bytes) -> tuple[Words, Floats, Integers, Integers, Integers]:
     # The place of the first character of each run and of the one behind it, in turns.
     edges = np.flatnonzero(inside[1:] != inside[:-1])
     starts, ends = edges[0::2], edges[1::2]
-    line_ends = _rare(seen[1:] == NEWLINE)
+    line_ends = np.flatnonzero(seen[1:] == NEWLINE)
     first = np.searchsorted(starts, line_ends)
 
     lengths = ends - starts
@@ -152,16 +152,6 @@ def _read_decimals(text: Words, points: Words, lengths: Integers) -> tuple[Float
     one_point = (points & (points - np.uint64(1))) == 0
     good: Flags = one_point & (decimals > 0) & (lengths - decimals > 1)
     return numbers, good
-
-
-def _rare(flags: Flags) -> Integers:
-    """Return where flags are set, faster than numpy if hardly any are."""
-    whole = len(flags) & -8
-    words = np.flatnonzero(flags[:whole].view(np.uint64) != 0)
-    within = flags[:whole].reshape(-1, 8)[words]
-    word, place = np.nonzero(within)
-    rest = np.flatnonzero(flags[whole:]) + whole
-    return np.concatenate((words[word] * 8 + place, rest))
 
 
 def _value(digits: Words) -> Words:
