@@ -152,8 +152,8 @@ class IramToken(MemoryToken):
     COLUMNS = (signals.IRAM_USED, signals.IRAM_TOTAL, signals.IRAM_FREE_BLOCK)
 
 
-class ZonesToken(Token):
-    """``tj@47.687C``, from R39 on ``tj@47.687C/51C``: thermal zones that follow each other."""
+class ZoneToken(Token):
+    """``tj@47.687C``, from R39 on ``tj@47.687C/51C``: a thermal zone."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,40 +165,26 @@ class ZonesToken(Token):
         return cls() if "@" in word else None
 
     def read(self, draft: Draft, at: int) -> int:
-        words, zones, labels, readings = draft.words, draft.zones, self._labels, self._readings
-        end = at
-        while True:
-            zone, at_sign, text = words[end].partition("@")
-            if not at_sign or zone in zones:
-                break
-            now, stroke, highest = text.partition("/")
-            try:
-                labels[zone]
-                celsius = readings[now]
-                maximum = readings[highest] if stroke else None
-            except UnreadableError:
-                break
-            zones[zone] = celsius
-            if maximum is not None:
-                draft.maxima[zone] = maximum
-            end += 1
-        draft.signs += end - at
-        if end > at:
-            return end - at
-        if zone not in zones:
-            raise UnreadableError(text)
-        for celsius_text in text.split("/", 1):
-            readings[celsius_text]
-        return draft.repeat(at, 1)
+        zone, _, text = draft.words[at].partition("@")
+        now, stroke, highest = text.partition("/")
+        self._labels[zone]
+        celsius = self._readings[now]
+        maximum = self._readings[highest] if stroke else None
+        if zone in draft.zones:
+            return draft.repeat(at, 1)
+        draft.signs += 1
+        draft.zones[zone] = celsius
+        if maximum is not None:
+            draft.maxima[zone] = maximum
+        return 1
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
-        for word in words:
-            zone, _, text = word.partition("@")
-            numbers.literal(zone)
-            now, _, maximum = text.partition("/")
-            numbers.celsius(signals.TEMPERATURE.column(zone), now)
-            if maximum:
-                numbers.celsius(signals.TEMPERATURE_MAX.column(zone), maximum)
+        zone, _, text = words[0].partition("@")
+        numbers.literal(zone)
+        now, _, maximum = text.partition("/")
+        numbers.celsius(signals.TEMPERATURE.column(zone), now)
+        if maximum:
+            numbers.celsius(signals.TEMPERATURE_MAX.column(zone), maximum)
 
     @classmethod
     def render(cls, sample: Sample) -> Iterator[str]:

@@ -13,7 +13,7 @@ KINDS: Final[tuple[type[Token], ...]] = (
     *(board.TimeToken, board.RamToken, board.SwapToken, board.IramToken, processors.CoresToken),
     *(processors.EmcToken, processors.GpuToken, processors.SecondClusterToken),
     *(processors.EngineToken, processors.MtsToken, processors.EdpToken),
-    *(board.ZonesToken, board.RailToken, UnknownToken),
+    *(board.ZoneToken, board.RailToken, UnknownToken),
 )
 """Every kind of token, in the order in which they are printed; no word fits two of them."""
 
@@ -65,7 +65,7 @@ class LineParser:
         self._known: dict[str, Token] = {}
         # `CPU` begins the cores and a rail of AGX Xavier: a second kind of token by its word.
         self._second: dict[str, Token] = {}
-        self._zones = board.ZonesToken()
+        self._zones = board.ZoneToken()
 
     def parse(self, line: str, *, keep_line: bool = False, is_cut: bool = False) -> Sample:
         """Read one line, as ``parse_line`` does."""
