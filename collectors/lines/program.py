@@ -246,9 +246,8 @@ class SocketSource(ProcessSource):
         self.socket_interval_seconds = socket_interval_seconds
         # When the socket is tried, and the next pause between two tries.
         self._due_ns, self._pause_seconds = clock.monotonic_ns(), LOOK_AGAIN_SECONDS[0]
-        # A connection that has given no line yet beside our own program, and one that has.
+        # A connection beside our own program.
         self._candidate: LineSocket | None = None
-        self._ready: LineSocket | None = None
         self._is_missing = False  # our own program
         self._logged: str | None = None
         # Why each of the two gives no line, until it gives one.
@@ -271,21 +270,19 @@ class SocketSource(ProcessSource):
                 yield line
         finally:
             self._drop()
-            if self._ready is not None:
-                self._ready.end()
 
     def _gives_lines(self) -> bool:
         """Return whether the socket has a line; connect when it is due, and end a silent one."""
         try:
             if self._candidate is not None and self._candidate.has_line():
-                self._ready, self._candidate = self._candidate, None
-            elif self._ready is None and self._is_due():
+                return True
+            if self._is_due():
                 self._drop()
                 self._postpone()
                 self._candidate = LineSocket(self._path, clock=self._clock)
         except (EOFError, UserError):
             self._drop()
-        return self._ready is not None
+        return False
 
     def _drop(self) -> None:
         if self._candidate is not None:
@@ -302,7 +299,7 @@ class SocketSource(ProcessSource):
 
     def _open(self) -> LineReader:
         peer: LineReader | None
-        peer, self._ready = self._ready, None
+        peer, self._candidate = self._candidate, None
         if peer is None and self._is_due():
             try:
                 peer = LineSocket(self._path, clock=self._clock)
@@ -337,10 +334,10 @@ class SocketSource(ProcessSource):
 
     def _describe_end(self, why: Quiet, child: LineReader) -> str | None:
         if isinstance(child, LineChild):
-            self._drop()
-            if self._ready is not None:
+            if why is Quiet.WOKEN:
                 _LOG.info("%s: %s gives lines: they are used from now on", self.name, self._path)
                 return None
+            self._drop()
             found = super()._describe_end(why, child)
             if child.has_given:
                 return found
