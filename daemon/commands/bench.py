@@ -18,6 +18,7 @@ from ..bench.run import BarDisplay, Bench, LineDisplay, RoundPlan, foreseen
 from ..bench.settings import LOCK_IN_SECONDS, Asked, read_settings
 from ..bench.sweep import SweepRun, axis
 from ..bench.workers import Setup, Watcher, Workers, find_nsys
+from ..compare.report import beside_published
 from ..inspect.layers import layers_with_work
 from ..results.bench_page import print_result, report_page
 from ..results.caveats import caveats_of_machine
@@ -49,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(result.model_dump_json(exclude_none=True), file=standard_output())
     else:
-        print_result(result)
+        print_result(result, [*beside_published(result)])
     if result.is_partial:
         print("interrupted: the result has what was measured until then", file=sys.stderr)
     if was_measured:
@@ -153,7 +154,7 @@ def _made(directory: Path, remedy: str = _ELSEWHERE) -> Path:
 def _write(result: BenchResult, setup: Setup, directory: Path) -> None:
     files = {
         "result.json": result.model_dump_json(exclude_none=True, indent=1),
-        "report.html": report_page(result, setup.session.timeline.cut),
+        "report.html": report_page(result, setup.session.timeline.cut, [*beside_published(result)]),
     }
     try:
         for name, text in files.items():

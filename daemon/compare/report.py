@@ -8,11 +8,13 @@ from ... import __version__
 from ...parsers.records import Ratio, Record
 from ..measure.figures import difference
 from ..measure.run_report import Device, Figure
-from ..results.bench_page import SIMULATED_TITLE
+from ..results.bench_page import SIMULATED_TITLE, Beside
 from ..results.document import Block, Heading, Items, Table, Text, print_document, shown, with_half
+from ..results.published import board_words
+from ..results.records import BenchResult
 from ..terminal import ABSENT, joules, percent, points, rate, seconds, watts
 from .causes import Cause, CauseName, Cost, causes_of
-from .sides import MeasuredContext, Side, pairs_of, refusal
+from .sides import MeasuredContext, Side, pairs_of, published_side, refusal, sides_of
 
 # Raised whenever a key changes its meaning or goes; new keys may come at any time.
 SCHEMA_VERSION: Literal[1] = 1
@@ -20,6 +22,8 @@ SCHEMA_VERSION: Literal[1] = 1
 LEAST_DIFFERENCE = 0.02
 # A difference without an interval is explained from here on: steady rounds lie within it.
 LEAST_WITHOUT_INTERVAL = 0.05
+# A larger difference from a published figure has its first cause in the table of bench.
+LARGE_DIFFERENCE = 0.2
 
 FigureName = Literal[
     "latency",
@@ -256,7 +260,7 @@ def _blocks(pair: Pair) -> Iterator[Block]:
     told: dict[tuple[str, ...], str] = {}
     for one in pair.figures:
         kind = _KINDS[one.figure]
-        sentences = tuple(_sentence(n, cause) for n, cause in enumerate(one.causes, 1))
+        sentences = tuple(f"{n}. {_sentence(cause)}" for n, cause in enumerate(one.causes, 1))
         if one.is_unexplained:
             against = f"; {', '.join(one.opposed)} would do the opposite" if one.opposed else ""
             yield Text(f"{kind.title}: no known difference explains it{against}")
@@ -289,9 +293,38 @@ def _words(one: Compared) -> str:
 _CERTAINTY = {"known_direction": "how much is not known", "possible": "possibly"}
 
 
-def _sentence(number: int, cause: Cause) -> str:
+def _sentence(cause: Cause) -> str:
     certainty = _CERTAINTY.get(cause.certainty)
     if cause.share is not None:
         most = "at most " if cause.certainty == "at_most" else ""
         certainty = f"{most}{100 * cause.share:.0f} % of it"
-    return f"{number}. {cause.name} ({certainty}): {cause.sentence}"
+    return f"{cause.name} ({certainty}): {cause.sentence}"
+
+
+def beside_published(result: BenchResult) -> Iterator[Beside]:
+    """Yield the nearest published result of each accelerator that was measured on a Jetson."""
+    if result.is_simulated or not board_words(result.environment.board):
+        return
+    for own in sides_of("yours", "", result):
+        other = published_side("published", own)
+        if own.problem is not None or other is None:
+            continue
+        # Without a scheme: a page has no address that a browser could load.
+        source = other.source.replace("https://", "")
+        found = compare([other], [own], across=True)
+        if found.refused:
+            words = f"not compared: {found.refused[0].reason}; source: {source}"
+            yield Beside(own.model, own.device, words)
+            continue
+        first, there = found.pairs[0].figures[0], other.context
+        kind, change = _KINDS[first.figure], first.b.value / first.a.value - 1
+        facts = (there.environment.board, there.environment.power_mode)
+        about = (*facts, there.built.requested_precision, f"batch {there.batch}")
+        words = f"published {kind.show(first.a.value)} ({', '.join(filter(None, about))}); yours"
+        words += f" {kind.show(first.b.value)}: {percent(abs(change))}"
+        words += " more" if change >= 0 else " less"
+        if abs(change) > LARGE_DIFFERENCE:
+            causes = map(_sentence, first.causes[:1])
+            words += f"; first suspected cause: {next(causes, 'no known difference')}"
+        words += f"; source: {source}"
+        yield Beside(own.model, own.device, words, kind.title, kind.show(first.a.value))

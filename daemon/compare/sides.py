@@ -13,7 +13,7 @@ from ...parsers.values import DLAS
 from ..measure.energy_report import IDLE_PHASES
 from ..measure.run_report import Device, Environment, Figure, RunReport
 from ..results.bench_page import name_of
-from ..results.published import Conditions, board_words, conditions_of, is_same, nearest
+from ..results.published import board_words, is_same, nearest
 from ..results.records import (
     AcceleratorResult,
     BenchFlag,
@@ -81,7 +81,6 @@ class Side:
         variant: Settings that differ from the usual ones, in words.
         problem: The reason why its figures cannot be compared.
         layers: The times of its layers, from a pass of their own.
-        known: Its context in the form of published results.
     """
 
     label: str
@@ -94,7 +93,6 @@ class Side:
     variant: str = ""
     problem: str | None = None
     layers: Sequence[LayerRow] = ()
-    known: Conditions = field(default_factory=Conditions)
 
     @property
     def name(self) -> str:
@@ -209,7 +207,6 @@ def _side(
         variant_of(settings),
         problem,
         one.layers,
-        conditions_of(one, model, result.model_copy(update={"settings": settings})),
     )
 
 
@@ -219,13 +216,25 @@ def published_side(label: str, own: Side) -> Side | None:
     A condition that its source does not state is unknown; batch and streams are taken as equal.
     Board and mode get the names of the own measurement if they are the same.
     """
-    row = nearest(own.model, own.device, own.known)
+    here, made = own.context.environment, own.context.built
+    row = nearest(
+        own.model,
+        own.device,
+        dla_cores=own.context.dla_cores,
+        precision=max(
+            made.layer_types,
+            key=lambda name: made.layer_types[name],
+            default=made.requested_precision,
+        ),
+        batch=own.context.batch,
+        board=here.board,
+        mode=here.power_mode,
+    )
     if row is None:
         return None
-    here = own.context.environment
     facts = {
         "board": here.board if is_same("board", row.board, here.board) else row.board,
-        "power_mode": here.power_mode if is_same("mode", row.mode, own.known.mode) else row.mode,
+        "power_mode": here.power_mode if is_same("mode", row.mode, here.power_mode) else row.mode,
         "clocks_locked": row.clocks_locked,
         "jetpack": row.jetpack,
         "versions": {} if row.tensorrt is None else {"tensorrt": row.tensorrt},
@@ -234,7 +243,7 @@ def published_side(label: str, own: Side) -> Side | None:
         requested_precision=row.precision,
         has_cuda_graph=row.cuda_graph,
         has_transfers=row.transfers,
-        streams=row.streams or own.context.built.streams,
+        streams=row.streams or made.streams,
     )
     statistic = row.statistic if row.statistic in ("p90", "p99") else None
     values = {
@@ -242,9 +251,9 @@ def published_side(label: str, own: Side) -> Side | None:
         "throughput": row.throughput_per_second,
         "power": row.watts,
     }
-    problem = None
-    if is_same("input", row.input, own.known.input) is False:
-        problem = f"its input is {row.input}, and that of {own.label} is {own.known.input}"
+    problem, size = None, _size(own.context.sample_shapes)
+    if is_same("input", row.input, size) is False:
+        problem = f"its input is {row.input}, and that of {own.label} is {size}"
     if not board_words(here.board):
         problem = f"published results are of Jetsons, and {own.label} is of {here.board}"
     return Side(
@@ -262,6 +271,14 @@ def published_side(label: str, own: Side) -> Side | None:
         variant=own.variant,
         problem=problem,
     )
+
+
+def _size(shapes: Mapping[str, Sequence[int]]) -> str | None:
+    """Return height and width of the first image, whichever of its other sides has the channels."""
+    sides = next((shape for shape in shapes.values() if len(shape) == 3), None)
+    if sides is None:
+        return None
+    return "x".join(map(str, sides[1:] if sides[0] < sides[2] else sides[:2]))
 
 
 def _per_input(figure: Figure | None, batch: int) -> Figure | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import product
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from ...collectors.models.files import BUILTIN_PREFIX
 from ...parsers.values import DLAS
@@ -38,7 +38,6 @@ from .document import (
     with_half,
 )
 from .layers import layer_blocks
-from .published import Beside, beside, sentence
 from .records import (
     AcceleratorResult,
     BenchResult,
@@ -61,7 +60,22 @@ FOOTER = (
 )
 
 
-def print_result(result: BenchResult, stream: TextIO | None = None) -> None:
+class Beside(NamedTuple):
+    """A published result of a model on a device: its figure by the row's label, and a sentence.
+
+    Without a figure the sentence is the reason.
+    """
+
+    model: str
+    device: str
+    sentence: str
+    label: str | None = None
+    figure: str = ABSENT
+
+
+def print_result(
+    result: BenchResult, published: Sequence[Beside] = (), stream: TextIO | None = None
+) -> None:
     """Print a table of each model, the winners, and what to know of the figures."""
     blocks: list[Block] = []
     for model in result.models:
@@ -69,7 +83,7 @@ def print_result(result: BenchResult, stream: TextIO | None = None) -> None:
         if model.sweep is not None:
             blocks += sweep_blocks(model.sweep, result.settings)
             continue
-        found = beside(model, result)
+        found = [one for one in published if one.model == model.model]
         blocks += [_table(model, found), *_remarks(model)]
         blocks += [_winners(model), _published(found), _grouped(model.checks)]
         blocks += layer_blocks(model.accelerators, is_page=False)
@@ -82,7 +96,7 @@ def print_result(result: BenchResult, stream: TextIO | None = None) -> None:
     print_document(blocks, stream)
 
 
-def report_page(result: BenchResult, samples: Samples) -> str:
+def report_page(result: BenchResult, samples: Samples, published: Sequence[Beside] = ()) -> str:
     """Return ``report.html``; ``samples`` returns those between two times."""
     names = ", ".join(model.model for model in result.models)
     began = datetime.fromtimestamp(result.started_wall_ns / 1e9, timezone.utc)
@@ -103,7 +117,7 @@ def report_page(result: BenchResult, samples: Samples) -> str:
         winners = _winners(model)
         heading = "Which one?" if winners.items else "Figures"
         blocks.append(Heading(model.model if len(result.models) > 1 else heading))
-        found = beside(model, result)
+        found = [one for one in published if one.model == model.model]
         blocks += [*_if(winners.items, winners), _table(model, found), *_remarks(model)]
         blocks += _if(found, Heading("Beside published results", 3), _published(found))
         blocks += _if(model.checks, Heading("Caveats", 3), _grouped(model.checks))
@@ -140,7 +154,7 @@ def _winners(model: ModelResult) -> Items:
 
 
 def _published(found: Sequence[Beside]) -> Items:
-    return Items([(one.device, sentence(one)) for one in found])
+    return Items([(one.device, one.sentence) for one in found])
 
 
 def _grouped(caveats: Sequence[Caveat]) -> Items:
@@ -233,7 +247,7 @@ def _table(model: ModelResult, found: Sequence[Beside]) -> Table:
         known = {one.device: one for one in found if one.label == label}
         if known:
             nearest = (known.get(one.device) for one in model.accelerators)
-            cells = tuple(one.show(one.published_value) if one else ABSENT for one in nearest)
+            cells = tuple(one.figure if one else ABSENT for one in nearest)
             rows[f"  published {label.split()[-1]}"] = cells
     # Speed and energy of an accelerator that failed or has wrong outputs.
     doubtful = {
