@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-import time
 
 from rich.console import Console
 
@@ -10,7 +9,7 @@ from ...collectors.application.client import ApiClient
 from ...parsers.errors import UserError
 from ...parsers.records import Record
 from ..terminal import standard_output
-from ..top.client import DaemonClient, Gauge, ScreenState
+from ..top.client import DaemonClient, Gauge, ScreenState, gauges_of
 from ..top.screen import draw, glyphs_of, watch
 from . import Options
 
@@ -48,14 +47,14 @@ class Screen(Record):
         """Return the values that the screen shows of a daemon."""
         return cls(
             url=state.url,
-            is_simulated=any(state.page.all("tegra_info", simulated="true")),
+            is_simulated=state.status["simulated"],
             now_seconds=state.now_seconds,
             module_watts=state.watts,
-            units=state.page.gauges,
-            rails=state.page.rails,
-            zones=state.page.zones,
-            sources=state.page.sources,
-            processes=dict(state.processes),
+            units=gauges_of(state.values),
+            rails=state.rails,
+            zones=state.zones,
+            sources=state.sources,
+            processes=state.processes,
         )
 
 
@@ -79,11 +78,6 @@ def run(arguments: argparse.Namespace) -> int:
     if not is_once:
         watch(client, state, arguments.interval, console, glyphs)
         return 0
-    # A mean power needs two samples.
-    until = time.monotonic() + 3.0
-    while state.watts is None and state.page.rails and time.monotonic() < until:
-        time.sleep(0.1)
-        state = client.ask()
     if arguments.json:
         print(Screen.of(state).model_dump_json(exclude_none=True), file=standard_output())
         return 0

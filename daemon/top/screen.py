@@ -19,9 +19,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from ...parsers import signals
 from ...parsers.errors import UserError
+from ...parsers.values import printable
 from ..terminal import ABSENT, age, digits
-from .client import DaemonClient, ScreenState, Series, clean
+from .client import DaemonClient, ScreenState, gauges_of
 
 Part = str | tuple[str, str] | Text
 
@@ -47,6 +49,11 @@ _SIDE_BY_SIDE = 76
 _GAP = 2
 _WIDEST_BLOCK = 80
 _TALLEST = 5
+_MEMORIES = (
+    ("RAM", signals.RAM_USED, signals.RAM_TOTAL),
+    ("swap", signals.SWAP_USED, signals.SWAP_TOTAL),
+    ("VRAM", signals.GPU_MEMORY_USED, signals.GPU_MEMORY_TOTAL),
+)
 _BAD_OUTCOMES = ("failed", "timeout", "skipped")
 
 
@@ -114,16 +121,16 @@ def draw(
     lines = []
     if width >= _SIDE_BY_SIDE:
         half = min((width - _GAP) // 2, _WIDEST_BLOCK)
-        left, right = _load(state.page, half, glyphs), _power(state, half, glyphs)
+        left, right = _load(state, half, glyphs), _power(state, half, glyphs)
         lines += _side_by_side(left, right, half, width)
     else:
-        rails = [(f"{name} {rail:.1f} W", "") for name, rail in state.page.rails.items()]
+        rails = [(f"{name} {rail:.1f} W", "") for name, rail in state.rails.items()]
         module = _power(state, width, glyphs)[0]
-        lines += _load(state.page, width, glyphs)
+        lines += _load(state, width, glyphs)
         # On a low screen the lines below these are left out first.
-        lines.insert(len(state.page.gauges) - 1, module)
+        lines.insert(len(gauges_of(state.values)) - 1, module)
         lines += _flow(rails, width)
-    lines += [*_heat(state.page, width, glyphs), *_supply(state.page, width)]
+    lines += [*_heat(state, width, glyphs), *_supply(state, width)]
     lines += [*_processes(state, width), Text(end="")]
     rows = _rows(state, glyphs)
     if height is None:
@@ -141,8 +148,14 @@ def draw(
 
 
 def _line(width: int, *parts: Part) -> Text:
-    """Return one line of styled parts, cut to a width."""
-    text = Text.assemble(*parts, no_wrap=True, end="")
+    """Return one line of styled parts, without control characters, cut to a width."""
+    text = Text(no_wrap=True, end="")
+    for part in parts:
+        if isinstance(part, Text):
+            text.append_text(part)
+        else:
+            words, style = (part, "") if isinstance(part, str) else part
+            text.append(printable(words), style)
     text.truncate(width, overflow="ellipsis")
     return text
 
@@ -174,28 +187,27 @@ def _head(state: ScreenState, width: int) -> list[Text]:
         space = width - text.cell_len - cell_len(right)
         return text.append(" " * space + right, "dim") if space >= 1 else text
 
-    page = state.page
-    about = next((labels for labels, _ in page.all("tegra_info")), {})
-    names = [about.get("module") or about.get("board") or "board not known yet"]
-    names += [about[key] for key in ("power_mode", "l4t") if about.get(key)]
+    board = state.status["board"]
+    names = [board["module"] or board["name"] or "board not known yet"]
+    names += [board[key] for key in ("power_mode", "l4t") if board[key]]
     title: list[Part] = [("tegrascope", "bold"), "  " + "  ".join(names)]
-    if about.get("simulated") == "true":
+    if state.status["simulated"]:
         title += ["  ", (" SIMULATED ", "black on yellow")]
     at = ""
-    if page.sample_seconds is not None:
-        at = time.strftime("%H:%M:%S", time.localtime(page.sample_seconds))
+    if state.sample_seconds is not None:
+        at = time.strftime("%H:%M:%S", time.localtime(state.sample_seconds))
     if state.problem:
         words = textwrap.wrap(state.problem, width, max_lines=3, placeholder=" …")
         return [sides(title, at), *(_line(width, (one, "bold red")) for one in words or [""])]
     sources: list[Part] = []
-    for name, up in page.sources.items():
+    for name, up in state.sources.items():
         sources += [(f"{name} {'up' if up else 'DOWN'}", "" if up else "bold red"), "  "]
     return [sides(title, at), sides(sources or [("no telemetry yet", "yellow")], state.url)]
 
 
-def _load(page: Series, width: int, glyphs: Glyphs) -> list[Text]:
+def _load(state: ScreenState, width: int, glyphs: Glyphs) -> list[Text]:
     """Return the load of GPU, DLA, EMC, CPU and memory, in one line per unit."""
-    cells = max(4, width - 6 - 16)
+    cells, values = max(4, width - 6 - 16), state.values
     lines: list[Text] = []
 
     def add(name: str, chart: str, text: str, style: str = "green") -> None:
@@ -204,24 +216,23 @@ def _load(page: Series, width: int, glyphs: Glyphs) -> list[Text]:
     def clock(hertz: float | None) -> str:
         return " " * 8 if not hertz else f"{hertz / 1e6:4.0f} MHz"
 
-    for gauge in page.gauges:
+    for gauge in gauges_of(values):
         text = f"{glyphs.percent(gauge.ratio)} {gauge.note or clock(gauge.hertz):8}"
         if gauge.is_off:
             text = f"{'off':>5} {' ' * 8}"
         add(gauge.name, glyphs.bar(None if gauge.is_off else gauge.ratio, cells), text)
-    loads = page.by("tegra_cpu_utilization_ratio", "core")
-    cores = {*loads, *page.by("tegra_cpu_online", "core")}
+    loads = signals.CPU_LOAD.by_label(values)
+    cores = {*loads, *signals.CPU_ONLINE.by_label(values)}
     mean = sum(loads.values()) / len(loads) if loads else None
     # An idle core is shown as the lowest column; only an offline core has none.
     shown = "".join(
         glyphs.column(loads[core] or 1e-9) if core in loads else "x"
         for core in sorted(cores, key=lambda core: (len(core), core))
     )
-    hertz = max(page.by("tegra_cpu_frequency_hertz", "core").values(), default=None)
+    hertz = max(signals.CPU_FREQUENCY.by_label(values).values(), default=None)
     add("CPU", set_cell_size(shown, cells), f"{glyphs.percent(mean)} {clock(hertz)}")
-    memories = [("RAM", "tegra_ram"), ("swap", "tegra_swap"), ("VRAM", "tegra_gpu_memory")]
-    for name, key in memories:
-        used, total = (page.value(f"{key}_{kind}_bytes") for kind in ("used", "total"))
+    for name, *both in _MEMORIES:
+        used, total = (values.get(signal.column()) for signal in both)
         if name == "VRAM" and total is None:  # only a desktop or server GPU has its own
             continue
         if used is None or total is None:
@@ -242,7 +253,7 @@ def _power(state: ScreenState, width: int, glyphs: Glyphs) -> list[Text]:
         text = f"{set_cell_size(name, _RAIL_CELLS)}{glyphs.number(value, 6)} W "
         return _line(width, (text, style), (chart, "cyan"))
 
-    rails = state.page.rails
+    rails = state.rails
     most = max(rails.values(), default=0.0)
     lines = [row("module", state.watts, glyphs.sparkline(state.history, cells), "bold")]
     for name, watts in rails.items():
@@ -262,34 +273,35 @@ def _side_by_side(left: list[Text], right: list[Text], half: int, width: int) ->
     ]
 
 
-def _heat(page: Series, width: int, glyphs: Glyphs) -> list[Text]:
+def _heat(state: ScreenState, width: int, glyphs: Glyphs) -> list[Text]:
     """Return zones with the temperature of the board's shutdown, fans and throttling."""
     zones = []
-    critical = page.by("tegra_temperature_trip_celsius", "zone", kind="critical")
-    for name, celsius in sorted(page.zones.items(), key=lambda zone: -zone[1]):
+    critical = state.status["trips"]
+    for name, celsius in sorted(state.zones.items(), key=lambda zone: -zone[1]):
         left = critical.get(name, math.inf) - celsius
         style = "bold red" if left <= _AT_CELSIUS else "yellow" if left <= _NEAR_CELSIUS else ""
         limit = f"/{critical[name]:.0f}" if name in critical else ""
         zones.append((f"{name} {celsius:.1f}{limit} °C", style))
     zones = zones or [("no zone is reported", "dim")]
-    speeds = page.by("tegra_fan_speed_ratio", "fan")
+    speeds = signals.FAN_SPEED.by_label(state.values)
     fans = [(f"{name} {glyphs.percent(ratio).strip()}", "") for name, ratio in speeds.items()]
     throttling = [
         (f"{kind} throttled {count:.0f}x in all", "bold yellow")
-        for kind, count in page.by("tegra_throttle_events_total", "kind").items()
+        for kind, count in signals.THROTTLE_EVENTS.by_label(state.values).items()
         if count
     ]
     return _flow([*fans, *throttling, *zones] if throttling else [*zones, *fans], width)
 
 
-def _supply(page: Series, width: int) -> list[Text]:
+def _supply(state: ScreenState, width: int) -> list[Text]:
     """Return the largest free block, and volts and amperes of the rails with a sensor."""
-    block = page.value("tegra_ram_largest_free_block_bytes")
+    block = state.values.get(signals.RAM_FREE_BLOCK.column())
     parts = [] if block is None else [(f"largest free block {block / 2**20:.4g} M", "")]
-    amperes = page.by("tegra_rail_amperes", "rail")
-    limits = page.by("tegra_rail_limit_amperes", "rail", kind="warning")
-    lowest = page.by("tegra_rail_lowest_volts", "rail")
-    for rail, volts in page.by("tegra_rail_volts", "rail").items():
+    amperes, limits, lowest = (
+        signal.by_label(state.values)
+        for signal in (signals.RAIL_AMPERES, signals.RAIL_LIMIT_WARNING, signals.RAIL_LOWEST_VOLTS)
+    )
+    for rail, volts in signals.RAIL_VOLTS.by_label(state.values).items():
         current = f" {amperes[rail]:.2f} A" if rail in amperes else ""
         is_near = amperes.get(rail, 0.0) >= _HIGHEST * limits.get(rail, math.inf)
         has_dipped = lowest.get(rail, volts) < _DIP * volts
@@ -303,14 +315,14 @@ def _processes(state: ScreenState, width: int) -> list[Text]:
 
     There are none if the daemon does not read them.
     """
-    memory = state.page.by("tegra_process_resident_memory_bytes", "process")
-    on_gpu = state.page.by("tegra_process_gpu_memory_bytes", "process")
+    used = [one for one in state.status["processes"] if "cores" in one]
+    on_gpu = signals.PROCESS_GPU_MEMORY.by_label(state.values)
     words = {
-        name: f"{cores:.2f} cores {memory.get(name, 0.0) / 2**20:.0f} M"
-        for name, cores in sorted(state.processes.items(), key=lambda one: (-one[1], one[0]))
+        one["name"]: f"{one['cores']:.2f} cores {(one['memory_bytes'] or 0) / 2**20:.0f} M"
+        for one in sorted(used, key=lambda one: (-one["cores"], one["name"]))
     }
-    for name, used in sorted(on_gpu.items(), key=lambda one: (-one[1], one[0])):
-        words[name] = f"{words.get(name, '')} GPU {used / 2**20:.0f} M".lstrip()
+    for name, size in sorted(on_gpu.items(), key=lambda one: (-one[1], one[0])):
+        words[name] = f"{words.get(name, '')} GPU {size / 2**20:.0f} M".lstrip()
     parts = [(f"{name} {each}", "") for name, each in words.items()]
     return _flow(parts, width) if parts else []
 
@@ -352,53 +364,45 @@ class _Row:
 
 def _rows(state: ScreenState, glyphs: Glyphs) -> list[_Row]:
     """Return workloads with the results of their last good runs, those in flight first."""
-    page, prefix = state.page, "tegra_inference_last_run"
-    latest = {run.get("workload"): run for run in reversed(state.runs)}
+    latest = {run["workload"]: run for run in reversed(state.runs)}
     rows: list[tuple[tuple[bool, float], _Row]] = []
-    for labels, active in page.all("tegra_inference_run_active"):
-        of = {key: labels.get(key, "") for key in ("workload", "device")}
-        outcomes = page.by("tegra_inference_runs_total", "outcome", **of)
-        joules = page.by(f"{prefix}_energy_joules_per_inference", "kind", **of)
-        latency = page.by(f"{prefix}_latency_seconds", "quantile", **of)
-        finished_seconds = page.value(f"{prefix}_timestamp_seconds", **of)
-        run = latest.get(of["workload"], {})
+    for one in state.status["workloads"]:
+        good, active = one["last_good"] or {}, one["active_run"]
+        run = latest.get(one["workload"], {})
         is_bad = run.get("outcome") in _BAD_OUTCOMES
-        # The flag of a simulation is shown once, above.
-        flags = page.by("tegra_inference_quality_flag", "flag", **of)
-        note = "  ".join(flag for flag in flags if flag != "simulated")
-        joules_each = f"{prefix}_energy_joules_per_unit"
-        for labels, each in page.all(joules_each, kind="gross", **of):
-            note = f"{each:.3g} J per {labels['unit']}  {note}".rstrip()
-        missed = page.value("tegra_inference_deadline_misses_total", **of)
-        if missed:
-            limit = page.value("tegra_inference_deadline_seconds", **of) or 0.0
-            note = f"{missed:.0f} missed {limit * 1e3:.4g} ms  {note}".rstrip()
+        notes = list(good.get("quality", ()))
+        if good.get("joules_per_unit") is not None:
+            notes.insert(0, f"{good['joules_per_unit']:.3g} J per {good['unit']}")
+        if one["misses"]:
+            notes.insert(0, f"{one['misses']} missed {one['deadline_seconds'] * 1e3:.4g} ms")
         if is_bad:
-            note = clean(f"{run['outcome']}: {run.get('reason') or 'no reason given'}")
+            notes = [f"{run['outcome']}: {run['reason'] or 'no reason given'}"]
         last = glyphs.absent
         if active:
             last = "running"
         elif is_bad:
             last = run["outcome"]
-        elif finished_seconds is not None:
-            last = age(state.now_seconds - finished_seconds)
-        p50, p99 = (one and one * 1e3 for one in map(latency.get, ("0.5", "0.99")))
+        elif good:
+            last = age(state.now_seconds - good["ended"])
+        p50, p99 = (
+            seconds and seconds * 1e3 for seconds in map(good.get, ("p50_seconds", "p99_seconds"))
+        )
         numbers = {
             "p50 ms": p50,
             "p99 ms": p99,
-            "per s": page.value(f"{prefix}_throughput_per_second", **of),
-            "J each": joules.get("gross"),
-            "J net": joules.get("net"),
+            "per s": good.get("throughput_per_second"),
+            "J each": good.get("gross_joules_per_inference"),
+            "J net": good.get("net_joules_per_inference"),
         }
         cells = {
-            "device": of["device"],
+            "device": one["device"],
             "last run": last.rjust(9),
-            "good": f"{outcomes.get('ok', 0):.0f}/{sum(outcomes.values()):.0f}".rjust(8),
+            "good": f"{one['runs'].get('ok', 0)}/{sum(one['runs'].values())}".rjust(8),
             **{title: glyphs.number(number, 7) for title, number in numbers.items()},
         }
         style = "bold green" if active else "red" if is_bad else ""
-        row = _Row(of["workload"], cells, style, note)
-        rows.append(((not active, -(finished_seconds or 0.0)), row))
+        row = _Row(one["workload"], cells, style, "  ".join(notes))
+        rows.append(((not active, -good.get("ended", 0.0)), row))
     return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
 

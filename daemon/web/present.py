@@ -149,6 +149,8 @@ def _workload(state: WorkloadState) -> dict[str, Any]:
             "run_id": good.run_id,
             "ended": (good.started_wall_ns + good.ended_ns - good.started_ns) / 1e9,
             "p50_seconds": latency and latency.p50_seconds,
+            "p99_seconds": latency and latency.p99_seconds,
+            "throughput_per_second": good.throughput_per_second,
             "gross_joules_per_inference": energy and energy.gross_joules_per_inference,
             "net_joules_per_inference": energy and energy.net_joules_per_inference,
             "unit": good.unit,

@@ -1,7 +1,7 @@
 """The screen as lines: of any page, in a window of any size."""
 
 import time
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -9,58 +9,96 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tegrascope.collectors.application.client import ApiClient
+from tegrascope.collectors.board.boards import find_rail_rule
+from tegrascope.daemon.store.history import History
 from tegrascope.daemon.terminal import age
-from tegrascope.daemon.top.client import DaemonClient, ScreenState, Series
+from tegrascope.daemon.top.client import DaemonClient, ScreenState
 from tegrascope.daemon.top.screen import ASCII, Glyphs, draw, glyphs_of
+from tegrascope.daemon.web.present import Present
+from tegrascope.parsers import signals
+from tegrascope.parsers.errors import UserError
 from tools.fleet.devices import SimulatedDevice
 from tools.fleet.plan import plan_device
 
-SHORT = """
-tegra_gpu_utilization_ratio 0.5
-tegra_dla_active{core="0"} 0
-tegra_dla_powered_ratio{core="1"} 0.25
-tegra_cpu_online{core="0"} 1
-tegra_cpu_utilization_ratio{core="0"} 0.0
-tegra_cpu_online{core="1"} 0
-tegra_inference_run_active{workload="w",device="dla0"} 0
-"""
+URL = "http://robot-007.example:9754"
+SHORT = {
+    "gpu.utilization_ratio": 0.5,
+    "dla.0.on": 0.0,
+    "dla.1.powered_ratio": 0.25,
+    "cpu.0.online": 1.0,
+    "cpu.0.utilization_ratio": 0.0,
+    "cpu.1.online": 0.0,
+}
+
+
+def workload(**fields: object) -> dict[str, object]:
+    return {
+        "workload": "w",
+        "device": "dla0",
+        "active_run": None,
+        "deadline_seconds": None,
+        "misses": 0,
+        "runs": {},
+        "last_good": None,
+        **fields,
+    }
+
+
+def status(**fields: object) -> dict[str, Any]:
+    """Return the state of a daemon of which little is known."""
+    return {
+        "time": 100.0,
+        "simulated": False,
+        "board": dict.fromkeys(("name", "module", "l4t", "power_mode")),
+        "total_rails": [],
+        "trips": {},
+        "processes": [],
+        "sources": [],
+        "companions": {},
+        "workloads": [],
+        **fields,
+    }
 
 
 @pytest.fixture(scope="module")
-def pages() -> list[str]:
-    """Pages of simulated devices: with two DLA cores and none, hot, and failing."""
+def states(tmp_path_factory) -> list[ScreenState]:
+    """Simulated devices: with two DLA cores and none, hot, and failing; and hardly anything."""
     made = []
-    for number_ in (1, 3, 6, 18):
+    missing = History(tmp_path_factory.mktemp("top") / "none.db", may_be_missing=True)
+    for number in (1, 3, 6, 18):
         begin_ns = time.monotonic_ns() - 150_000_000_000
-        device = SimulatedDevice(
-            plan_device(number_, 0, 1.0), begin_ns=begin_ns, interval_seconds=1
-        )
+        device = SimulatedDevice(plan_device(number, 0, 1.0), begin_ns=begin_ns, interval_seconds=1)
         while device.due_ns <= time.monotonic_ns():
             device.step()
-        made.append(device.page.render("")[0].decode())
-    return [*made, SHORT, ""]
+        snapshot, clock = device.live.snapshot, device.clock
+        rule = find_rail_rule(signals.RAIL_POWER.by_label(snapshot.values))
+        found = Present(device.timeline, missing).document(
+            snapshot, clock.monotonic_ns(), clock.wall_ns(), rule, {}
+        )
+        values = dict(snapshot.values)
+        made.append(ScreenState(found, URL, values, found["time"], now_seconds=found["time"]))
+    little = ScreenState(status(workloads=[workload()]), URL, SHORT)
+    return [*made, little, ScreenState(status(), URL)]
 
 
-def shown(page: str, width: int, height: int | None = None, **more: object) -> list[str]:
-    url = "http://robot-007.example:9754"
-    state = ScreenState(Series(page), url, **more)  # type: ignore[arg-type]
-    return [text.plain for text in draw(state, width, height, Glyphs(), "q quits")]
+def shown(state: ScreenState, width: int, height: int | None = None, **more: Any) -> list[str]:
+    drawn = draw(replace(state, **more), width, height, Glyphs(), "q quits")
+    return [text.plain for text in drawn]
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 5), st.integers(20, 220), st.integers(3, 70), st.text(max_size=90))
-def test_nothing_overflows(pages, which, width, height, problem):
-    page = Series(pages[which])
+def test_nothing_overflows(states, which, width, height, problem):
     history = [None, 1.0, 50.0] * 40
-    state = ScreenState(page, "http://robot:9754", 12.5, history, time.time(), problem)
+    state = replace(states[which], watts=12.5, history=history, problem=problem)
     lines = draw(state, width, height, Glyphs(), "q quits")
     assert len(lines) == height
     assert all(line.cell_len <= width for line in lines)
     assert lines[-1].plain.startswith("q quits")
 
 
-def test_absent_is_not_zero():
-    lines = shown(SHORT, 80)
+def test_absent_is_not_zero(states):
+    lines = shown(states[4], 80)
     rows = {line[:4].strip(): line[:39] for line in lines}
     assert "50 %" in rows["GPU"]
     assert rows["EMC"].split() == ["EMC", "–"]
@@ -72,92 +110,134 @@ def test_absent_is_not_zero():
     assert "module                 –" in "\n".join(lines)
     assert "no zone is reported" in lines
     assert "SIMULATED" not in "\n".join(lines)
-    workload = next(line for line in lines if line.startswith("w "))
-    assert workload.split() == ["w", "dla0", *["–"] * 5, "0/0"]
+    row = next(line for line in lines if line.startswith("w "))
+    assert row.split() == ["w", "dla0", *["–"] * 5, "0/0"]
 
 
 def test_misses_of_a_deadline_are_below_their_workload():
-    of = 'workload="w",device="dla0"'
-    page = f"{SHORT}tegra_inference_deadline_seconds{{{of}}} 0.033\n"
-    assert not [line for line in shown(page, 80) if "missed" in line]
-    page += f"tegra_inference_deadline_misses_total{{{of}}} 12\n"
-    assert [line.strip() for line in shown(page, 80) if "missed" in line] == ["12 missed 33 ms"]
+    def lines(**fields):
+        one = workload(deadline_seconds=0.033, **fields)
+        return shown(ScreenState(status(workloads=[one]), URL), 80)
+
+    assert not [line for line in lines() if "missed" in line]
+    assert [line.strip() for line in lines(misses=12) if "missed" in line] == ["12 missed 33 ms"]
 
 
 def test_energy_per_unit_is_below_its_workload():
-    of = 'workload="w",device="dla0"'
-    name = "tegra_inference_last_run_energy_joules_per_unit"
-    page = f'{SHORT}{name}{{unit="token",kind="net",{of}}} 0.1\n'
-    assert not [line for line in shown(page, 80) if "token" in line]
-    page += f'{name}{{unit="token",kind="gross",{of}}} 0.46143\n'
-    assert [line.strip() for line in shown(page, 80) if "token" in line] == ["0.461 J per token"]
+    for joules, expected in ((None, []), (0.46143, ["0.461 J per token"])):
+        good = {"ended": 90.0, "unit": "token", "joules_per_unit": joules}
+        state = ScreenState(status(workloads=[workload(last_good=good)]), URL)
+        assert [line.strip() for line in shown(state, 80) if "token" in line] == expected
 
 
-def test_row_has_the_results_of_the_last_good_run(pages):
-    lines = shown(pages[0], 100, now_seconds=time.time())
+def test_row_has_the_results_of_the_last_good_run(states):
+    lines = shown(states[0], 100)
     (run,) = [line for line in lines if line.startswith("detector-") and " ago " in line]
     *figures, net = run.split()[-6:-1]
     assert all(float(figure) > 0 for figure in figures)
     assert any(line.strip() == "baseline_drift" for line in lines)
     assert net == "–"  # withheld under that flag
     reason = [{"workload": run.split()[0], "outcome": "timeout", "reason": "hung\x1b[2J"}]
-    printed = shown(pages[0], 100, runs=reason)
-    assert "  timeout: hung?[2J" in printed
-    assert any("throttled" in line for line in shown(pages[1], 80))
-    assert any("/104 °C" in line for line in shown(pages[1], 80))
+    printed = shown(states[0], 100, runs=reason)
+    assert r"  timeout: hung\x1b[2J" in printed
+    assert any("throttled" in line for line in shown(states[1], 80))
+    assert any("/104 °C" in line for line in shown(states[1], 80))
 
 
-SUPPLY = """
-tegra_ram_used_bytes 4294967296
-tegra_ram_total_bytes 8589934592
-tegra_ram_largest_free_block_bytes 4194304
-tegra_gpu_memory_used_bytes 3221225472
-tegra_gpu_memory_total_bytes 25769803776
-tegra_rail_volts{rail="VDD_IN"} 5.016
-tegra_rail_lowest_volts{rail="VDD_IN"} 4.936
-tegra_rail_amperes{rail="VDD_IN"} 4.6
-tegra_rail_limit_amperes{rail="VDD_IN",kind="warning"} 4.984
-tegra_rail_volts{rail="VIN"} 19.98
-tegra_rail_lowest_volts{rail="VIN"} 19.96
-"""
+SUPPLY = {
+    "ram.used_bytes": 4294967296,
+    "ram.total_bytes": 8589934592,
+    "ram.largest_free_block_bytes": 4194304,
+    "gpu_memory.used_bytes": 3221225472,
+    "gpu_memory.total_bytes": 25769803776,
+    "rails.VDD_IN.volts": 5.016,
+    "rails.VDD_IN.lowest_volts": 4.936,
+    "rails.VDD_IN.amperes": 4.6,
+    "rails.VDD_IN.limit_warning_amperes": 4.984,
+    "rails.VIN.volts": 19.98,
+    "rails.VIN.lowest_volts": 19.96,
+}
 
 
-def test_memory_of_the_gpu_free_block_and_supply_are_shown():
-    lines = shown(SUPPLY, 100)
+def test_memory_of_the_gpu_free_block_and_supply_are_shown(states):
+    state = ScreenState(status(), URL, SUPPLY)
+    lines = shown(state, 100)
     assert any(line.startswith("VRAM") and "3.0 / 24.0 G" in line for line in lines)
     assert "largest free block 4 M  VDD_IN 5.02 V (lowest 4.94) 4.60 A  VIN 19.98 V" in lines
-    assert not any(line.startswith("VRAM") for line in shown(SHORT, 100))
-    drawn = draw(ScreenState(Series(SUPPLY), "http://robot:9754"), 100, None, Glyphs())
-    (line,) = [line for line in drawn if "VDD_IN 5.02" in line.plain]
+    assert not any(line.startswith("VRAM") for line in shown(states[4], 100))
+    (line,) = [one for one in draw(state, 100, None, Glyphs()) if "VDD_IN 5.02" in one.plain]
     assert [line.plain[span.start :].startswith("VDD_IN") for span in line.spans if span.style] == [
         True
     ]
 
 
 class Daemon:
-    """Answers with pages of a board that draws 10 W, of which not all time was observed."""
+    """Answers with a state and the samples after a time; counts requests for runs."""
 
     url = "http://robot:9754"
 
-    def __init__(self, *observed: tuple[float, float]) -> None:
-        self.observed = iter(observed)
+    def __init__(self, samples: dict[float, dict[str, float]], **fields: object) -> None:
+        self.samples, self.runs = samples, 0
+        self.state = status(sources=[{"name": "s", "up": True}], **fields)
 
-    def get(self, path: str, read: Callable[[bytes], Any] = bytes) -> Any:
-        if path != "/metrics":
-            return {"runs": [], "samples": []}
-        time_seconds, seconds = next(self.observed)
-        page = f"""
-tegrascope_sample_timestamp_seconds{{source="s"}} {time_seconds}
-tegra_module_energy_joules_total {10 * seconds}
-tegra_module_energy_observed_seconds_total {seconds}
-"""
-        return read(page.encode())
+    def get(self, path: str) -> Any:
+        if path == "/api/v1/status":
+            return self.state
+        if path.startswith("/api/v1/summaries"):
+            self.runs += 1
+            return {"runs": []}
+        since = float(path.partition("since=")[2])
+        chosen = ((at, values) for at, values in self.samples.items() if at > since)
+        return {"samples": [{"time": at, "values": values} for at, values in chosen]}
 
 
-def test_power_after_a_gap_and_a_restart_is_that_of_the_observed_time():
-    client = DaemonClient(cast(ApiClient, Daemon((100, 50), (110, 52), (120, 5), (130, 15))))
-    watts = [client.ask().watts for _ in range(4)]
-    assert watts == [None, 10, 10, 10]
+def client_of(daemon: object) -> DaemonClient:
+    return DaemonClient(cast(ApiClient, daemon))
+
+
+def test_power_is_that_of_the_rails_of_the_module_per_second_and_absent_without_a_source():
+    def at(first, second=3.0):
+        return {"rails.A.instant_watts": first, "rails.B.instant_watts": second}
+
+    lacks_one = {"rails.A.instant_watts": 4.0}
+    daemon = Daemon({99.1: at(4.0), 99.6: at(6.0), 100.0: lacks_one}, total_rails=["A", "B"])
+    client = client_of(daemon)
+    first = client.ask()
+    assert (first.watts, first.history, first.rails) == (None, [8.0, None], {"A": 4.0})
+    daemon.samples[101.5] = at(1.0)
+    assert (client.ask().watts, client.ask().history) == (4.0, [8.0, None, 4.0])
+    daemon.state["sources"] = [{"name": "s", "up": False}]
+    stale = client.ask()
+    assert (stale.watts, stale.values, stale.sample_seconds) == (None, {}, 101.5)
+
+
+def test_a_clock_that_was_set_back_does_not_end_the_samples():
+    daemon = Daemon({100.0: SHORT})
+    client = client_of(daemon)
+    assert client.ask().sample_seconds == 100.0
+    daemon.samples = {50.5: SHORT}
+    daemon.state["time"] = 50.0
+    assert client.ask().sample_seconds == 50.5
+
+
+def test_runs_are_asked_for_when_one_has_ended():
+    daemon = Daemon({}, workloads=[workload(runs={"ok": 1})])
+    client = client_of(daemon)
+    for outcomes, asked in (({"ok": 1}, 1), ({"ok": 1}, 1), ({"ok": 1, "failed": 1}, 2)):
+        daemon.state["workloads"] = [workload(runs=outcomes)]
+        client.ask()
+        assert daemon.runs == asked
+
+
+def test_another_program_is_one_line():
+    class Other:
+        url = "http://robot"
+
+        def get(self, path):
+            return {"path": path}
+
+    with pytest.raises(UserError, match="does not answer as a daemon"):
+        client_of(Other()).ask()
 
 
 def test_terminal_without_utf_8_gets_ascii():
@@ -171,18 +251,18 @@ def test_terminal_without_utf_8_gets_ascii():
     ]
 
 
-def test_reason_of_staleness_is_readable_at_80_columns(pages):
+def test_reason_of_staleness_is_readable_at_80_columns(states):
     problem = (
         "stale since 12:00:00: no tegrascope daemon answers at http://robot-007.example:9754 "
         "([Errno 111] Connection refused): is it running?"
     )
-    lines = shown(pages[0], 80, 24, problem=problem)
+    lines = shown(states[0], 80, 24, problem=problem)
     assert " ".join(lines[1:3]).split() == problem.split()
 
 
 @pytest.mark.parametrize("height", [8, 10, 14])
-def test_low_screen_shows_a_workload_and_the_power(pages, height):
-    lines = shown(pages[0], 40, height, now_seconds=time.time())
+def test_low_screen_shows_a_workload_and_the_power(states, height):
+    lines = shown(states[0], 40, height)
     assert any(line.startswith("workload") for line in lines)
     assert any(line.startswith("detector-") for line in lines)
     if height >= 10:
@@ -190,14 +270,14 @@ def test_low_screen_shows_a_workload_and_the_power(pages, height):
         assert any(line.startswith("DLA0") for line in lines)
 
 
-def test_large_screen_shows_the_last_minutes(pages):
+def test_large_screen_shows_the_last_minutes(states):
     """Free lines are charts of loads and of the highest temperature, newest at the right."""
     past = {
         "GPU %": [None, 0.0, 0.5, 1.0],
         "DLA0 %": [None] * 4,
         "hottest °C": [40.0, 50.0, 60.0, 45.0],
     }
-    lines = shown(pages[0], 200, 50, past=past)
+    lines = shown(states[0], 200, 50, past=past)
     assert not any("DLA0 %" in line for line in lines)
     place = lines.index("GPU %  now 100, highest 100")
     chart = lines[place + 1 : place + 6]
@@ -209,46 +289,23 @@ def test_large_screen_shows_the_last_minutes(pages):
 
 
 def test_client_fills_the_past_from_samples():
-    sample = {"time": 100.0, "values": {"gpu.utilization_ratio": 0.5, "dla.0.busy_ratio": 0.25}}
-    page = (
-        'tegra_gpu_utilization_ratio 0.75\ntegra_dla_active{core="0"} 1\n'
-        'tegrascope_sample_timestamp_seconds{source="t"} 101\n'
-    )
-
-    class Client:
-        url = "http://robot"
-
-        def get(self, path, read=None):
-            if path == "/metrics":
-                return read(page.encode())
-            return {"samples": [sample], "runs": []}
-
-    past = DaemonClient(cast(ApiClient, Client())).ask().past
-    assert past["GPU %"] == (0.5, 0.75)
-    assert past["DLA0 %"] == (0.25, None)
+    samples = {
+        99.0: {"gpu.utilization_ratio": 0.5, "dla.0.busy_ratio": 0.25},
+        100.0: {"gpu.utilization_ratio": 0.75, "dla.0.on": 1.0},
+    }
+    past = client_of(Daemon(samples)).ask().past
+    assert past["GPU %"] == [0.5, 0.75]
+    assert past["DLA0 %"] == [0.25, None]
 
 
-def test_cores_in_use_by_process_are_those_between_two_looks_of_the_daemon():
-    cpu_seconds, moments = iter((100, 100, 105, 105)), iter((0.0, 1.0, 10.0, 11.0))
-
-    class Client:
-        url = "http://robot"
-
-        def get(self, path, read=None):
-            if path != "/metrics":
-                return {"samples": [], "runs": []}
-            labels = '{process="docker:0123456789ab/detect"}'
-            page = (
-                f"tegra_process_cpu_seconds_total{labels} {next(cpu_seconds)}\n"
-                f"tegra_process_resident_memory_bytes{labels} {300 << 20}\n"
-                f"tegra_process_gpu_memory_bytes{labels} {400 << 20}\n"
-                f'tegra_process_gpu_memory_bytes{{process="other"}} {1 << 20}\n'
-            )
-            return read(page.encode())
-
-    client = DaemonClient(cast(ApiClient, Client()), now_seconds=lambda: next(moments))
-    states = [client.ask() for _ in range(4)]
-    found = [state.processes.get("docker:0123456789ab/detect") for state in states]
-    assert found == [None, None, 0.5, 0.5]
-    lines = [line.plain for line in draw(states[-1], 80, 24, Glyphs(), "q quits")]
-    assert "docker:0123456789ab/detect 0.50 cores 300 M GPU 400 M  other GPU 1 M" in lines
+def test_processes_have_their_cores_and_memory():
+    name = "docker:0123456789ab/detect"
+    found = [{"name": name, "cores": 0.5, "memory_bytes": 300 << 20}, {"name": "on a DLA only"}]
+    values = {
+        f"process.gpu_memory_bytes.{name}": 400 << 20,
+        "process.gpu_memory_bytes.other": 1 << 20,
+    }
+    state = ScreenState(status(processes=found), URL, values)
+    assert state.processes == {name: 0.5}
+    line = "docker:0123456789ab/detect 0.50 cores 300 M GPU 400 M  other GPU 1 M"
+    assert line in shown(state, 80)
