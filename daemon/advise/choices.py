@@ -36,11 +36,6 @@ _SHOULD_AGREE = (
 )
 # How far two results of the same thing may differ before that is reported.
 _ALIKE = 0.05
-# Results with these flags describe something else.
-_NOT_USED: dict[BenchFlag, str] = {
-    "wrong_outputs": "its outputs are wrong",
-    "dla_not_used": "nothing shows that the DLA worked",
-}
 _NO_ENERGY = "its net energy is not known"
 # These do not make a figure doubtful.
 _HARMLESS: frozenset[BenchFlag] = frozenset({"simulated", "clock_step"})
@@ -265,11 +260,8 @@ def _option(
     settings: BenchSettings,
 ) -> MeasuredOption | str:
     """Return the option, or why a result is excluded."""
-    if result.status != "ok":
-        return f"{result.status}: {result.reason}"
-    for flag, words in _NOT_USED.items():
-        if flag in result.flags:
-            return words
+    if result.problem is not None:
+        return result.problem
     throughput, latency = result.throughput_per_second, result.latency
     if throughput is None or throughput.value <= 0 or latency is None:
         return "no latency was measured"

@@ -26,11 +26,6 @@ from ..results.records import (
 )
 from ..results.summary import Measured, Round, summarise_accelerator
 
-# Flags with which a figure describes something else.
-_NOT_COMPARED: Mapping[BenchFlag, str] = {
-    "wrong_outputs": "its outputs are wrong, so its speed means nothing",
-    "dla_not_used": "nothing shows that the DLA worked",
-}
 # TensorRT's own level: "Builder Optimization Level", TensorRT documentation of 8.6 to 10.
 DEFAULT_LEVEL = 3
 _DISTURBED: tuple[BenchFlag, ...] = ("overlapped", "foreign_dla_activity")
@@ -104,7 +99,7 @@ def sides_of(label: str, source: str, found: BenchResult | RunReport) -> list[Si
     """Return every model on every accelerator of a result; a run is one."""
     if isinstance(found, BenchResult):
         return [
-            _side(label, source, found, model, settings, one)
+            _side(label, source, found.environment, found.background, model, settings, one)
             for model in found.models
             for settings, one in _variants(found, model)
         ]
@@ -126,14 +121,8 @@ def sides_of(label: str, source: str, found: BenchResult | RunReport) -> list[Si
     model = ModelResult(
         model=name, model_sha256=found.model_sha256, counted=(found.run_id,), rounds=(found,)
     )
-    result = BenchResult(
-        tegrascope="",
-        started_wall_ns=found.started_wall_ns,
-        ended_wall_ns=found.started_wall_ns,
-        settings=settings,
-        environment=found.environment,
-    )
-    return [_side(label, source, result, model, settings, one.model_copy(update=known))]
+    one = one.model_copy(update=known)
+    return [_side(label, source, found.environment, {}, model, settings, one)]
 
 
 def _variants(
@@ -150,7 +139,8 @@ def _variants(
 def _side(
     label: str,
     source: str,
-    result: BenchResult,
+    machine: Environment,
+    background: Mapping[str, float],
     model: ModelResult,
     settings: BenchSettings,
     one: AcceleratorResult,
@@ -158,7 +148,7 @@ def _side(
     # A round does not tell its point of a sweep.
     counted = frozenset() if model.sweep else frozenset(model.counted)
     runs = [run for run in model.rounds if run.device == one.device and run.run_id in counted]
-    environment = runs[-1].environment if runs else result.environment
+    environment = runs[-1].environment if runs else machine
     figures = {
         "latency": one.latency_seconds,
         "latency_p90": Figure(value=one.latency.p90_seconds) if one.latency else None,
@@ -173,7 +163,7 @@ def _side(
         "environment": environment.model_copy(
             update={
                 "power_mode": settings.power_mode or environment.power_mode,
-                "versions": {**result.environment.versions, **environment.versions},
+                "versions": {**machine.versions, **environment.versions},
             }
         ),
         "backend": one.backend,
@@ -185,7 +175,7 @@ def _side(
         "clocks_hertz": _clocks(one, runs),
         "throttled_ratio": min(1.0, one.flags.get("throttled", 0) / max(1, one.rounds)),
         "hottest_celsius": one.hottest_celsius,
-        "background": result.background,
+        "background": background,
         "sample_shapes": {
             n: shape[1:] for run in runs[-1:] for n, shape in run.input_shapes.items()
         },
@@ -193,9 +183,6 @@ def _side(
         "disturbed": [flag for flag in _DISTURBED if flag in one.flags],
         "parts_seconds": _parts(one),
     }
-    problem = next((words for flag, words in _NOT_COMPARED.items() if flag in one.flags), None)
-    if one.status != "ok" or not one.rounds:
-        problem = f"{one.status}: {one.reason}" if one.reason else "it was not measured"
     return Side(
         label,
         source,
@@ -205,7 +192,7 @@ def _side(
         MeasuredContext.model_validate(context),
         model.model_sha256,
         variant_of(settings),
-        problem,
+        one.problem,
         one.layers,
     )
 

@@ -29,6 +29,11 @@ Status = Literal["ok", "unavailable", "failed", "cancelled"]
 # A flag of the runs, or one of the benchmark's own.
 BenchFlag = Flag | Literal["wrong_outputs", "unchecked_outputs", "meaningless_outputs"]
 GoalName = Literal["latency", "throughput", "energy", "gpu_freed"]
+# Flags with which figures describe something else.
+_UNUSABLE: dict[BenchFlag, str] = {
+    "wrong_outputs": "its outputs are wrong, so its speed means nothing",
+    "dla_not_used": "nothing shows that the DLA worked",
+}
 
 
 class ClockRange(Record):
@@ -158,6 +163,15 @@ class AcceleratorResult(Record):
     def placement(self) -> PlacementVerdict | None:
         """Return the verdict on the layers' placement; ``None`` if nothing was built."""
         return None if self.built is None else self.built.placement.verdict
+
+    @property
+    def problem(self) -> str | None:
+        """Why its figures cannot be compared or chosen; ``None`` if they can."""
+        if self.status != "ok":
+            return f"{self.status}: {self.reason}"
+        if not self.rounds:
+            return "it was not measured"
+        return next((words for flag, words in _UNUSABLE.items() if flag in self.flags), None)
 
     @property
     def may_win(self) -> bool:

@@ -171,7 +171,7 @@ def test_wrong_answers_are_never_chosen(advise):
     advice = document(out)
     assert status == 0
     assert where(advice.chosen) == {"seg": "gpu"}
-    assert advice.ruled_out == ("seg on dla0: its outputs are wrong",)
+    assert advice.ruled_out == ("seg on dla0: its outputs are wrong, so its speed means nothing",)
     assert "seg on gpu is used, though flagged throttled" in advice.notes
 
 
