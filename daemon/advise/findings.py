@@ -8,11 +8,9 @@ from shlex import quote
 from typing import Literal
 
 from ...parsers.records import Record
-from ...parsers.values import DLAS
-from ..measure.quality import CLOCK_RATIO
 from ..measure.run_report import Device
 from ..results.caveats import caveats_of, int8_slower
-from ..terminal import celsius, digits, percent
+from ..terminal import digits, percent
 from .choices import CHOSEN_AMONG, Choices, MeasuredOption
 from .problem import Cell, Effect, Evaluation, Found, Problem, is_tie, search
 
@@ -23,21 +21,16 @@ FindingName = Literal[
 _OF_CAVEATS: dict[str, FindingName] = {
     "host_bound": "enqueue_bound",
     "transfer_bound": "copy_bound",
+    "fallback": "fallback_heavy",
+    "busy_gpu": "fallback_heavy",
+    "throttled": "thermally_limited",
+    "hot": "thermally_limited",
 }
-# A DLA that leaves more than this of the GPU busy is not worth its price.
-_GPU_SHARE = 0.2
-# From here on boards slow themselves down, by their trip points.
-_HOT_CELSIUS = 85.0
 # On boards a model was seen to take up to 1.8 times as long next to others (docs/advise.md).
 PLAUSIBLE_SLOWDOWN = 2.0
 PLAUSIBLE_POWER = 0.2
 # Slowdowns that still matter are looked for up to here, in steps of so much of their value.
 _MOST_SLOWDOWN, _ROOM_STEP = 1000.0, 1e-4
-
-_FALLBACK_REMEDY = "tegrascope bench --fallback forbid names the layers that the DLA refuses"
-_HEAT_REMEDY = (
-    "cool it, or bench in a power mode that it can hold: cooler, another choice may be best"
-)
 
 
 class ResultFinding(Record):
@@ -58,81 +51,30 @@ class NextMeasurement(Record):
     command: str
 
 
-# An option, name and sentence of the finding, and its remedy.
-_Noticed = Iterator[tuple[MeasuredOption, FindingName, str, str]]
-
-
 def find_all(choices: Choices) -> tuple[ResultFinding, ...]:
     """Return the findings of every result that may be chosen."""
     return tuple(
         ResultFinding(name=kind, model=name, device=one.device, sentence=sentence, remedy=remedy)
         for name, options in choices.by_name.items()
-        for one, kind, sentence, remedy in (*_slower(options), *_of_each(options))
+        for one, kind, sentence, remedy in _findings([one for one in options if one.like is None])
     )
 
 
-def _slower(options: Sequence[MeasuredOption]) -> _Noticed:
-    """Fewer bits should be faster; otherwise something reformats or falls back."""
+def _findings(
+    options: Sequence[MeasuredOption],
+) -> Iterator[tuple[MeasuredOption, FindingName, str, str]]:
+    """Yield an option, name and sentence of the finding, and its remedy."""
     for int8, fp16 in product(options, options):
-        pair = [one.precision for one in (int8, fp16)]
-        if pair != ["int8", "fp16"] or int8.device != fp16.device:
-            continue
-        why = None if int8.like else int8_slower(int8.result, fp16.result)
-        if why is not None:
-            yield int8, "int8_slower", *why
-
-
-def _of_each(options: Sequence[MeasuredOption]) -> _Noticed:
+        # Fewer bits should be faster; otherwise something reformats or falls back.
+        pair = (int8.precision, fp16.precision)
+        if pair == ("int8", "fp16") and int8.device == fp16.device:
+            why = int8_slower(int8.result, fp16.result)
+            if why is not None:
+                yield int8, "int8_slower", *why
     for one in options:
-        if one.like is not None:
-            continue
         for caveat in caveats_of([one.result]):
             if caveat.name in _OF_CAVEATS:
                 yield one, _OF_CAVEATS[caveat.name], caveat.sentence, caveat.remedy
-        if sentence := _left_to_gpu(one):
-            yield one, "fallback_heavy", sentence, _FALLBACK_REMEDY
-        if sentence := _limited_by_heat(one):
-            yield one, "thermally_limited", sentence, _HEAT_REMEDY
-
-
-def _left_to_gpu(one: MeasuredOption) -> str | None:
-    """Return how much a model on a DLA leaves to the GPU, if that is much."""
-    if one.device not in DLAS:
-        return None
-    placement = None if one.result.built is None else one.result.built.placement
-    load = one.result.utilization.get("gpu")
-    fell_back = placement is not None and placement.verdict in ("mixed", "gpu_only")
-    if not fell_back and (load is None or load.value <= _GPU_SHARE):
-        return None
-    words = []
-    if placement is not None and placement.verdict != "unknown":
-        words.append(
-            f"{len(placement.gpu_layers)} layers compute on the GPU and"
-            f" {len(placement.reformat_layers)} reformat there,"
-            f" {len(placement.dla_layers)} are on the DLA ({placement.verdict})"
-        )
-    if load is not None:
-        words.append(f"the GPU is {percent(load.value)} busy meanwhile")
-    return "; ".join(words)
-
-
-def _limited_by_heat(one: MeasuredOption) -> str | None:
-    """Return the signs of heat, if the board throttled or a clock fell while it was hot."""
-    result = one.result
-    throttled = result.flags.get("throttled")
-    clock, hot = result.clocks.get(result.device), result.hottest_celsius
-    slowed = clock is not None and clock.highest_hertz > CLOCK_RATIO * clock.lowest_hertz
-    if not throttled and not (slowed and hot is not None and hot >= _HOT_CELSIUS):
-        return None
-    words = []
-    if throttled:
-        words.append(f"throttled in {throttled} of {result.rounds} rounds")
-    if hot is not None:
-        words.append(f"hottest {celsius(hot)} ({result.hottest_zone})")
-    if clock is not None and slowed:
-        low, high = clock.lowest_hertz / 1e6, clock.highest_hertz / 1e6
-        words.append(f"its clock between {low:.0f} and {high:.0f} MHz")
-    return ", ".join(words)
 
 
 # --- what to measure next -------------------------------------------------------------------------

@@ -5,10 +5,10 @@ from typing import Any
 
 from ...parsers.errors import PIP_INSTALL
 from ...parsers.nvpmodel import PowerMode
-from ...parsers.values import some_of
+from ...parsers.values import DLAS, some_of
 from ..measure.quality import CLOCK_RATIO
 from ..measure.run_report import Environment
-from ..terminal import percent, seconds
+from ..terminal import celsius, percent, seconds
 from .records import AcceleratorResult, BenchFlag, Caveat
 
 # The four of trtexec, by its own limits where there are any.
@@ -18,6 +18,10 @@ DEVICE_VARIATION, HOST_VARIATION = 0.01, 0.1
 BUSY_CPU, BUSY_GPU = 0.15, 0.05
 # A 99th percentile has at least ten inferences beyond it.
 FEW_INFERENCES = 1000
+# A DLA that leaves more than this of the GPU busy is not worth its price.
+GPU_SHARE = 0.2
+# From here on boards slow themselves down, by their trip points.
+HOT_CELSIUS = 85.0
 # Above this share of layers in floating point, int8 has little to gain.
 WIDE_SHARE = 0.1
 INT8_REMEDY = "run it in fp16, or give the tensors of these layers a scale and an int8 form"
@@ -43,6 +47,14 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
         "compare throughput, or measure latency with one stream",
     ),
     "clocks_moved": ("the {} clock ranged from {:.0f} to {:.0f} MHz", _LOCK),
+    "hot": (
+        "the {} clock ranged from {:.0f} to {:.0f} MHz, with {} at {}",
+        "cool it, or choose a power mode that it can hold, and run the benchmark again",
+    ),
+    "busy_gpu": (
+        "the GPU is {} busy while the DLA works",
+        "check the placement; with --fallback forbid the build names the layers on the GPU",
+    ),
     "few_inferences": (
         "{} inferences are too few for a 99th percentile",
         "use a longer --duration",
@@ -194,7 +206,15 @@ def _found(result: AcceleratorResult) -> Iterator[tuple[Any, ...]]:
     for name in ("emc", result.device):
         clock = result.clocks.get(name) if name != "cpu" else None
         if clock is not None and clock.highest_hertz > CLOCK_RATIO * clock.lowest_hertz:
-            yield "clocks_moved", name, clock.lowest_hertz / 1e6, clock.highest_hertz / 1e6
+            moved = name, clock.lowest_hertz / 1e6, clock.highest_hertz / 1e6
+            hottest = result.hottest_celsius or 0.0
+            if name == result.device and hottest >= HOT_CELSIUS:
+                yield "hot", *moved, result.hottest_zone, celsius(hottest)
+            else:
+                yield "clocks_moved", *moved
+    load = result.utilization.get("gpu") if result.device in DLAS else None
+    if load is not None and load.value > GPU_SHARE and "fallback" not in result.flags:
+        yield "busy_gpu", percent(load.value)
     count = 0 if whole is None else whole.count
     if count < FEW_INFERENCES:
         yield "few_inferences", count
