@@ -1,9 +1,8 @@
 """The benchmark: models alone, accelerator after accelerator, several at once, and its progress."""
 
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations, count, product
 from math import ceil
 from pathlib import Path
@@ -119,50 +118,28 @@ _DOING = {
 }
 
 
-@dataclass
-class LineDisplay:
-    """Prints one line per step, to standard error or to another stream."""
+class Display:
+    """Progress on standard error: lines, and a bar below them while ``progress`` is entered.
 
-    stream: TextIO = field(default_factory=lambda: sys.stderr)
-
-    def say(self, words: str) -> None:
-        """Print a line."""
-        print(words, file=self.stream, flush=True)
-
-    def heard(self, event: RunEvent) -> None:
-        """Report what takes minutes, such as the build of an engine."""
-        if isinstance(event, Progress):
-            self.say(f"  {event.doing}")
-
-    def begin(self, title: str, seconds_left: float) -> None:
-        """Print which round begins, and how long there is to wait."""
-        self.say(f"{title}; about {duration(seconds_left)} left")
-
-    def end(self, outcome: str) -> None:
-        """Print the outcome."""
-        self.say(f"  {outcome}")
-
-
-class BarDisplay(LineDisplay):
-    """A bar below the lines; ``progress`` is a context manager that shows it.
-
-    It moves once per second: drawing takes time from the measurement.
+    The bar moves once per second: drawing takes time from the measurement. Where there is no
+    terminal, what the bar would show is a line per step.
     """
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, stream: TextIO | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         """Prepare the bar."""
-        super().__init__()
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+        console = Console(file=stream, stderr=stream is None, highlight=False, emoji=False)
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[left]}"),
             TimeElapsedColumn(),
-            console=Console(stderr=True, highlight=False),
+            console=console,
             refresh_per_second=1,
             transient=True,
+            disable=not console.is_terminal,
         )
         self._task = self.progress.add_task("begins", total=None, left="")
         self._clock = clock
@@ -173,16 +150,17 @@ class BarDisplay(LineDisplay):
     def say(self, words: str) -> None:
         """Print a line above the bar."""
         self._title = words
-        self.progress.console.print(words, markup=False)
+        self.progress.console.print(words, markup=False, soft_wrap=True)
 
     def heard(self, event: RunEvent) -> None:
         """Show the worker's phase, and how long there is to wait."""
         doing = event.doing if isinstance(event, Progress) else None
+        if doing is not None and self.progress.disable:
+            self.progress.console.print(f"  {doing}", markup=False, soft_wrap=True)
         if isinstance(event, Phase) and event.edge == "begin":
             doing = _DOING[event.phase]
         if doing is not None:
-            doing = f"{self._title} · {doing}"
-            self.progress.update(self._task, description=doing)
+            self.progress.update(self._task, description=f"{self._title} · {doing}")
         if self._end_ns is not None:
             self._show_left(max(0.0, (self._end_ns - self._clock.monotonic_ns()) / 1e9))
 
@@ -191,13 +169,16 @@ class BarDisplay(LineDisplay):
         self._end_ns = self._clock.monotonic_ns() + round(seconds_left * 1e9)
         # Models together may take longer than all that was before.
         self._whole = max(self._whole, seconds_left)
+        if self.progress.disable:
+            self.say(f"{title}; about {duration(seconds_left)} left")
         self._title = title
         self.progress.update(self._task, description=title)
         self._show_left(seconds_left)
 
     def end(self, outcome: str) -> None:
-        """Print the outcome above the bar."""
-        self.progress.console.print(f"{self._title}: {outcome}", markup=False)
+        """Print the outcome of a round."""
+        words = f"  {outcome}" if self.progress.disable else f"{self._title}: {outcome}"
+        self.progress.console.print(words, markup=False, soft_wrap=True)
 
     def _show_left(self, seconds_left: float) -> None:
         self.progress.update(
@@ -250,7 +231,7 @@ class Bench:
 
     settings: BenchSettings
     workers: Workers
-    display: LineDisplay
+    display: Display
     watcher: Watcher | None = None
     begin_pass: Callable[[int], None] = lambda _number: None
     add_work: Callable[[str, LayerRows], LayerRows] = lambda _model, rows: rows

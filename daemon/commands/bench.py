@@ -5,7 +5,6 @@ import os
 import sys
 import threading
 import time
-from contextlib import nullcontext
 from pathlib import Path
 
 from ... import __version__
@@ -14,7 +13,7 @@ from ...collectors.board.boards import read_power_modes
 from ...collectors.catalog import BACKENDS, SOURCES, SUBJECTS
 from ...parsers.errors import UserError
 from ...parsers.nvpmodel import largest_mode
-from ..bench.run import BarDisplay, Bench, LineDisplay, RoundPlan, foreseen
+from ..bench.run import Bench, Display, RoundPlan, foreseen
 from ..bench.settings import LOCK_IN_SECONDS, Asked, read_settings
 from ..bench.sweep import SweepRun, axis
 from ..bench.workers import Setup, Watcher, Workers, find_nsys
@@ -72,8 +71,8 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
     setup = Setup(asked, state_dir)
     models: list[ModelResult] = []
     contention: Contention | None = None
-    display = BarDisplay() if sys.stderr.isatty() else LineDisplay()
-    with display.progress if isinstance(display, BarDisplay) else nullcontext():
+    display = Display()
+    with display.progress:
         workers = Workers(setup.session, display.heard, cwd=state_dir)
         run = Bench(settings, workers, display, watcher, setup.begin_pass)
         run.add_work = lambda model, rows: layers_with_work(

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tegrascope.daemon.bench.run import Bench, LineDisplay
+from tegrascope.daemon.bench.run import Bench, Display
 from tegrascope.daemon.bench.settings import Asked
 from tegrascope.daemon.bench.workers import Setup, Watcher, Workers
 from tegrascope.daemon.measure.run_report import (
@@ -99,7 +99,7 @@ class FakeExecutors:
         return self.made[device]
 
 
-class Silence(LineDisplay):
+class Silence(Display):
     """A display that shows nothing; ``on_begin`` is called with the title of each round."""
 
     def __init__(self, on_begin: Callable[[str], object] = str) -> None:
@@ -114,7 +114,7 @@ def make_bench(
     directory: Path,
     asked: BenchSettings,
     executors: FakeExecutors,
-    display: LineDisplay,
+    display: Display,
     watcher: Watcher | None = None,
     begin_pass: Callable[[int], None] = lambda _number: None,
 ) -> tuple[Bench, Workers]:

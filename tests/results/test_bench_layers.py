@@ -65,7 +65,7 @@ def bench(tmp_path):
         if add_work is not None:
             made.add_work = add_work
         try:
-            return made.run(str(model)), display.stream.getvalue()
+            return made.run(str(model)), display.progress.console.file.getvalue()
         finally:
             workers.close()
 

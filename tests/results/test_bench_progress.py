@@ -7,7 +7,7 @@ from array import array
 import pytest
 
 from tegrascope.collectors.simulator.board import JumpClock
-from tegrascope.daemon.bench.run import BarDisplay, LineDisplay, outcome_of, outcome_of_joint
+from tegrascope.daemon.bench.run import Display, outcome_of, outcome_of_joint
 from tegrascope.daemon.measure.run_report import Energy, Span
 from tegrascope.daemon.results.contention import Joint
 from tegrascope.daemon.results.records import JointRound, Placed
@@ -22,7 +22,7 @@ def phase(name):
 
 def test_lines_say_which_round_and_how_long():
     stream = io.StringIO()
-    lines = LineDisplay(stream)
+    lines = Display(stream)
     lines.heard(phase("load"))
     lines.heard(phase("build"))
     lines.heard(Progress(run_id="r", doing="builds the engine, which may take minutes"))
@@ -37,7 +37,7 @@ def test_lines_say_which_round_and_how_long():
 
 def test_bar_counts_down_as_events_come():
     clock = JumpClock()
-    bar = BarDisplay(clock)
+    bar = Display(clock=clock)
     bar.begin("round 1 of 4 on gpu", 120.0)
     clock.wait(threading.Event(), 30_000_000_000)
     bar.heard(phase("steady"))
@@ -60,7 +60,7 @@ def together(window=True):
 
 def test_lines_name_models_together_and_their_outcome():
     stream = io.StringIO()
-    lines = LineDisplay(stream)
+    lines = Display(stream)
     lines.begin("turn 1 of 4: a-gpu + b-dla0", 90.0)
     lines.end(outcome_of_joint(together()))
     lines.end(outcome_of_joint(together(window=False)))
@@ -73,7 +73,7 @@ def test_lines_name_models_together_and_their_outcome():
 
 def test_bar_goes_on_with_models_together():
     clock = JumpClock()
-    bar = BarDisplay(clock)
+    bar = Display(clock=clock)
     bar.begin("round 4 of 4 on gpu", 30.0)
     bar.begin("turn 1 of 4: a-gpu + b-dla0", 600.0)
     clock.wait(threading.Event(), 60_000_000_000)
