@@ -34,8 +34,6 @@ _SHOULD_AGREE = (
     *("l4t", "jetpack", "clocks_locked", "rail_sensors", "power_reading"),
     *("tensorrt", "cuda-runtime", "onnxruntime"),
 )
-# How far two results of the same thing may differ before that is reported.
-_ALIKE = 0.05
 _NO_ENERGY = "its net energy is not known"
 # These do not make a figure doubtful.
 _HARMLESS: frozenset[BenchFlag] = frozenset({"simulated", "clock_step"})
@@ -210,8 +208,6 @@ def choices_of(
                     name, device = demand.name, result.device
                     refused[device] = Excluded(name, device, made, model.model)
                     continue
-                if older := found.get(made.words):
-                    notes.update(dict.fromkeys(_differences(demand.name, older, made)))
                 found[made.words] = made
         by_name[demand.name] = tuple(found.values())
         excluded += refused.values()
@@ -286,18 +282,6 @@ def _option(
         source=source,
         has_gpu_load=load is not None,
     )
-
-
-def _differences(name: str, older: MeasuredOption, newer: MeasuredOption) -> Iterator[str]:
-    pairs = [("latency", older.latency_seconds, newer.latency_seconds)]
-    if older.joules is not None and newer.joules is not None:
-        pairs.append(("energy", older.joules.value, newer.joules.value))
-    for figure, before, now in pairs:
-        if before > 0 and abs(now / before - 1) > _ALIKE:
-            yield (
-                f"{name} on {newer.words}: {figure} is {100 * (now / before - 1):+.0f} % in"
-                f" {newer.source.path} against {older.source.path}; the newer one counts"
-            )
 
 
 def _add_other_core(
