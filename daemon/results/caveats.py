@@ -1,6 +1,9 @@
 """Caveats about figures: one sentence each, with its number and a remedy."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ...parsers.errors import PIP_INSTALL
@@ -9,7 +12,7 @@ from ...parsers.values import DLAS, some_of
 from ..measure.quality import CLOCK_RATIO
 from ..measure.run_report import Environment
 from ..terminal import celsius, percent, seconds
-from .records import AcceleratorResult, BenchFlag, Caveat
+from .records import AcceleratorResult, Caveat
 
 # The four of trtexec, by its own limits where there are any.
 HOST_SHARE = 0.2
@@ -67,57 +70,9 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
         "rate, latency, a clock or a temperature still changed at the end of {}",
         "a longer --duration lets a round settle; agreement of the rounds matters more",
     ),
-}
-_OF_FLAGS: Mapping[BenchFlag, tuple[str, str]] = {
-    "throttled": (
-        "the board throttled in {}",
-        "cool it, or choose a power mode that it can hold, and run the benchmark again",
-    ),
     "not_steady": (
         "rates, medians or temperatures of the last rounds differ, and waiting did not help",
         f"{_LOCK}, {_QUIET}, or allow more --rounds",
-    ),
-    "aliased": (
-        "sampling kept step with the inferences in {}, so energy is withheld",
-        "use another telemetry.interval, or another --batch",
-    ),
-    "late_samples": (
-        "lines of telemetry arrived late or several at once in {}, so their times are less certain",
-        "stop other programs that keep the CPU busy, and put no buffer behind tegrastats",
-    ),
-    "telemetry_gap": (
-        "samples are missing in {}",
-        "stop other programs that keep the CPU busy, and run one tegrastats only",
-    ),
-    "insufficient_samples": (
-        "{} had fewer than 10 s, 100 samples or 200 inferences, so energy is withheld",
-        "use a longer --duration",
-    ),
-    "baseline_drift": (
-        "idle power before and after differed in {}, which makes the net energy less certain",
-        f"{_QUIET}, and use longer idle phases with --baseline",
-    ),
-    "clock_step": (
-        "the wall clock was set in {}; figures are correct, times of day are not",
-        "run the benchmark after the clock is synchronised",
-    ),
-    "suspended": ("the machine was suspended in {}", "keep it awake, and run the benchmark again"),
-    "dla_not_used": (
-        "nothing shows that the DLA worked in {}",
-        "check the placement, and use --fallback forbid",
-    ),
-    "foreign_dla_activity": (
-        "another program{who} used the DLA in {}",
-        "stop it, and run the benchmark again",
-    ),
-    "fallback": (
-        "layers fell back to the GPU in {}",
-        "check the placement; with --fallback forbid the build names them",
-    ),
-    "outputs_changed": (
-        "its outputs differ from those of the engine's first run in {}",
-        "engines build --again; if it comes back, suspect clocks, memory or a data race of a"
-        " plug-in",
     ),
     "wrong_outputs": (
         "its outputs are wrong, so its speed means nothing: {reason}",
@@ -132,11 +87,24 @@ _OF_FLAGS: Mapping[BenchFlag, tuple[str, str]] = {
         "its outputs mean nothing, because {reason}; its speed is meaningful",
         "calibrate the model or give a quantised one, and compare its outputs then",
     ),
-    "overlapped": ("another run drew from the same rails in {}", "run the benchmark alone"),
-    "baseline_disturbed": (
-        "another run worked in an idle phase of {}, so the net energy is withheld",
-        "run the benchmark alone",
-    ),
+}
+# What to do about a flag of the runs; its meaning is that of the status page.
+_REMEDIES: Mapping[str, str] = {
+    "throttled": "cool it, or choose a power mode that it can hold, and run the benchmark again",
+    "aliased": "use another telemetry.interval, or another --batch",
+    "late_samples": "stop programs that keep the CPU busy, and put no buffer behind tegrastats",
+    "telemetry_gap": "stop other programs that keep the CPU busy, and run one tegrastats only",
+    "insufficient_samples": "use a longer --duration",
+    "baseline_drift": f"{_QUIET}, and use longer idle phases with --baseline",
+    "clock_step": "run the benchmark after the clock is synchronised",
+    "suspended": "keep it awake, and run the benchmark again",
+    "dla_not_used": "check the placement, and use --fallback forbid",
+    "foreign_dla_activity": "stop it, and run the benchmark again",
+    "fallback": "check the placement; with --fallback forbid the build names them",
+    "outputs_changed": "engines build --again; if it comes back, suspect clocks, memory or a data"
+    " race of a plug-in",
+    "overlapped": "run the benchmark alone",
+    "baseline_disturbed": "run the benchmark alone",
 }
 
 
@@ -170,11 +138,14 @@ def caveats_of(results: Sequence[AcceleratorResult]) -> tuple[Caveat, ...]:
     for result in results:
         reason = (result.outputs.reason if result.outputs else None) or "the reason is not known"
         for name, *numbers in _found(result) if result.rounds else ():
-            sentence, remedy = CAVEATS.get(name) or _OF_FLAGS[name]
+            if name in CAVEATS:
+                sentence, remedy = CAVEATS[name]
+                sentence = sentence.format(*numbers, reason=reason)
+            else:
+                meaning = explain_flag(name, result.foreign_dla_processes)
+                sentence, remedy = f"in {numbers[0]}: {meaning}", _REMEDIES[name]
             if name == "unstable" and result.device == "cpu":
                 remedy = _QUIET
-            who = _in_brackets(result.foreign_dla_processes)
-            sentence = sentence.format(*numbers, reason=reason, who=who)
             found.append(Caveat(name=name, device=result.device, sentence=sentence, remedy=remedy))
     return tuple(found)
 
@@ -219,7 +190,7 @@ def _found(result: AcceleratorResult) -> Iterator[tuple[Any, ...]]:
     if count < FEW_INFERENCES:
         yield "few_inferences", count
     for name, rounds in (("unsettled", result.unsettled_rounds), *result.flags.items()):
-        if rounds and (name in CAVEATS or name in _OF_FLAGS):
+        if rounds and (name in CAVEATS or name in _REMEDIES):
             is_every = rounds >= result.rounds
             yield name, "every round" if is_every else f"{rounds} of {result.rounds} rounds"
 
@@ -255,14 +226,15 @@ def caveats_of_machine(
     return tuple(found)
 
 
-def explain_flag(flag: BenchFlag, processes: Sequence[str] = ()) -> str | None:
-    """Return the meaning of a flag of a single run; ``processes`` used a DLA meanwhile."""
-    if flag == "not_steady":
-        return "rate, latency, a clock or a temperature still changed at the end of the run"
-    if flag not in _OF_FLAGS:
-        return None
-    return _OF_FLAGS[flag][0].format("the run", reason="", who=_in_brackets(processes))
+@cache
+def _meanings() -> dict[str, str]:
+    path = Path(__file__).parents[1] / "web/static/flags.json"
+    meanings: dict[str, str] = json.loads(path.read_bytes())
+    return meanings
 
 
-def _in_brackets(names: Sequence[str]) -> str:
-    return f" ({some_of(names)})" if names else ""
+def explain_flag(flag: str, processes: Sequence[str] = ()) -> str:
+    """Return the meaning of a flag of a run; ``processes`` used a DLA meanwhile."""
+    meaning = _meanings()[flag].removesuffix(".")
+    who = f" ({some_of(processes)})" if flag == "foreign_dla_activity" and processes else ""
+    return f"{meaning[0].lower()}{meaning[1:]}{who}"

@@ -213,10 +213,9 @@ def _workloads(runs: Sequence[RunReport]) -> Table:
 def _flags(runs: Sequence[RunReport]) -> Iterator[Part]:
     flags = sorted({flag for run in runs for flag in run.quality})
     names = foreign_processes(runs)
-    found = [(flag, words) for flag in flags if (words := explain_flag(flag, names))]
-    if found:
+    if flags:
         yield Heading("Flags", 3)
-        yield Items(found)
+        yield Items([(flag, explain_flag(flag, names)) for flag in flags])
 
 
 def _details(run: RunReport) -> Iterator[Part]:

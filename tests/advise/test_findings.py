@@ -38,13 +38,13 @@ def of(*lanes, **changes):
         (
             lane("dla0", 10.0, 0.1, 0.35, flags={"fallback": 4}),
             "fallback_heavy",
-            ("fell back to the GPU in every round",),
+            ("in every round: layers that compute ran on the GPU",),
         ),
         (lane("dla0", 10.0, 0.1, 0.3), "fallback_heavy", ("GPU is 30.0 % busy",)),
         (
             lane("gpu", 10.0, 0.1, flags={"throttled": 3}, hottest_celsius=97.0, hottest_zone="tj"),
             "thermally_limited",
-            ("throttled in 3 of 4 rounds",),
+            ("in 3 of 4 rounds: a clock was held down for heat",),
         ),
         (
             lane("gpu", 10.0, 0.1, clocks={"gpu": SANK}, hottest_celsius=91.0, hottest_zone="tj"),

@@ -110,10 +110,11 @@ def test_caveat_about_work_of_others_on_the_dla_names_them():
     reports = [report("dla0", 3.0, at).model_copy(update=seen) for at in (0, 30)]
     (found,) = model_of(entry(reports)).accelerators
     (caveat,) = (one for one in caveats_of([found]) if one.name == "foreign_dla_activity")
-    assert caveat.sentence == "another program (trtexec, python3 a) used the DLA in every round"
+    meaning = "in every round: something else used a DLA during the run"
+    assert caveat.sentence == f"{meaning} (trtexec, python3 a)"
     unknown = found.model_copy(update={"foreign_dla_processes": ()})
     (caveat,) = (one for one in caveats_of([unknown]) if one.name == "foreign_dla_activity")
-    assert caveat.sentence == "another program used the DLA in every round"
+    assert caveat.sentence == meaning
 
 
 def test_rounds_that_warm_alike_are_steady():
@@ -180,14 +181,14 @@ def test_sound_result_has_nothing_to_be_said():
             "2 of 9 layers stay in floating point, not in int8: pool, prob",
         ),
         ({"latency": distribution([1_000_000] * 300)}, "few_inferences", "300 inferences"),
-        ({"flags": {"throttled": 1}}, "throttled", "1 of 2 rounds"),
+        ({"flags": {"throttled": 1}}, "throttled", "in 1 of 2 rounds: a clock was held down"),
         ({"flags": {"not_steady": 2}}, "not_steady", "the last rounds differ"),
         ({"unsettled_rounds": 1}, "unsettled", "at the end of 1 of 2 rounds"),
         ({"flags": {"aliased": 2}}, "aliased", "kept step"),
-        ({"flags": {"telemetry_gap": 2}}, "telemetry_gap", "missing in every round"),
-        ({"flags": {"insufficient_samples": 2}}, "insufficient_samples", "withheld"),
-        ({"flags": {"fallback": 2}}, "fallback", "fell back"),
-        ({"flags": {"dla_not_used": 2}}, "dla_not_used", "nothing shows"),
+        ({"flags": {"telemetry_gap": 2}}, "telemetry_gap", "in every round: samples are missing"),
+        ({"flags": {"insufficient_samples": 2}}, "insufficient_samples", "shorter than 10 s"),
+        ({"flags": {"fallback": 2}}, "fallback", "layers that compute ran on the GPU"),
+        ({"flags": {"dla_not_used": 2}}, "dla_not_used", "nothing shows that it did"),
     ],
 )
 def test_each_check_speaks_with_its_number(changes, name, said):
