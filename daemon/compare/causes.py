@@ -79,8 +79,8 @@ class Cause(Record):
 class _Found:
     """A difference that fits.
 
-    ``factor`` is its effect on the cost, ``share`` the same as a share of the difference, and
-    ``parts`` are those of an inference that it can lengthen.
+    ``factor`` is its effect on the cost, and ``parts`` are those of an inference that it can
+    lengthen.
     """
 
     name: CauseName
@@ -88,7 +88,6 @@ class _Found:
     sentence: str
     parts: tuple[str, ...] = _ALL
     factor: float | None = None
-    share: float | None = None
 
 
 def causes_of(good: Side, bad: Side, cost: Cost, ratio: float) -> tuple[Cause, ...]:
@@ -103,9 +102,8 @@ def causes_of(good: Side, bad: Side, cost: Cost, ratio: float) -> tuple[Cause, .
     growth, named = _growth(two), []
     for found in (found for rule in _RULES for found in rule(two)):
         reach = sum(growth.get(part, 0.0) for part in found.parts) if growth else None
-        certainty, share = found.certainty, found.share
-        if found.factor is not None:
-            share = log(found.factor) / log(ratio)
+        certainty = found.certainty
+        share = None if found.factor is None else log(found.factor) / log(ratio)
         if certainty == "possible":
             share = None
         elif cost == "energy":
@@ -221,15 +219,13 @@ def _engine(two: _Two) -> Iterator[_Found]:
     if before is not None and after is not None and before > after:
         words = two.words("built at optimisation level", before, after)
         yield _Found("optimization_level", _KNOWN, words, _DEVICE)
-    shares = _shares_of_layers(two)
     reasons: tuple[tuple[CauseName, str | None], ...] = (
         ("precision", _retyped(two)),
         ("fallback", _fell_back(two)),
     )
     for name, reason in reasons:
         if reason is not None:
-            certainty = "measured" if name in shares else _KNOWN
-            yield _Found(name, certainty, reason, _DEVICE, share=shares.get(name))
+            yield _Found(name, _KNOWN, reason, _DEVICE)
 
 
 def _retyped(two: _Two) -> str | None:
@@ -272,37 +268,6 @@ def _fell_back(two: _Two) -> str | None:
     if "gpu" in (two.good.device, two.bad.device) or not is_known or after <= before:
         return None
     return two.words("layers that fell back to the GPU:", before, after)
-
-
-def _shares_of_layers(two: _Two) -> dict[str, float]:
-    """Return the share of precision and fallback in the growth of the layers' time, by ONNX node.
-
-    Nodes of one layer have equal shares of its time. The time of reformats belongs to fallback if
-    layers fell back, else to precision.
-    """
-    if not two.good.layers or not two.bad.layers:
-        return {}
-    nodes: dict[str, list[tuple[float, str | None, str | None]]] = {}
-    of_reformats = "precision" if _fell_back(two) is None else "fallback"
-    totals, grown = [0.0, 0.0], {"precision": 0.0, "fallback": 0.0}
-    for number, side in enumerate((two.good, two.bad)):
-        for row in side.layers:
-            totals[number] += row.seconds
-            if row.place == "reformat" or not row.nodes:
-                grown[of_reformats] += row.seconds * (1 if number else -1)
-            for node in row.nodes:
-                entry = (row.seconds / len(row.nodes), row.precision, row.place)
-                nodes.setdefault(node, []).append(entry)
-    for both in nodes.values():
-        if len(both) == 2:
-            (before, type_before, place_before), (after, type_after, place_after) = both
-            moved = None not in (place_before, place_after) and place_before != place_after
-            if moved:
-                grown["fallback"] += after - before
-            elif type_before != type_after:
-                grown["precision"] += after - before
-    total = totals[1] - totals[0]
-    return {name: max(0.0, seconds / total) for name, seconds in grown.items()} if total > 0 else {}
 
 
 def _clocks(two: _Two) -> Iterator[_Found]:

@@ -19,7 +19,6 @@ from ..results.records import (
     BenchFlag,
     BenchResult,
     BenchSettings,
-    LayerRow,
     ModelResult,
     Status,
     variant_of,
@@ -75,7 +74,6 @@ class Side:
         figures: By name, as in ``FIGURES``. Energies are per input.
         variant: Settings that differ from the usual ones, in words.
         problem: The reason why its figures cannot be compared.
-        layers: The times of its layers, from a pass of their own.
     """
 
     label: str
@@ -87,7 +85,6 @@ class Side:
     model_sha256: str | None = None
     variant: str = ""
     problem: str | None = None
-    layers: Sequence[LayerRow] = ()
 
     @property
     def name(self) -> str:
@@ -193,7 +190,6 @@ def _side(
         model.model_sha256,
         variant_of(settings),
         one.problem,
-        one.layers,
     )
 
 

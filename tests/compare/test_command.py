@@ -8,7 +8,7 @@ import pytest
 from tegrascope.daemon.cli import main
 from tegrascope.daemon.compare.report import Comparison
 from tegrascope.daemon.measure.run_report import Figure, ProcessShare
-from tegrascope.daemon.results.records import LayerRow, Sweep, SweepPoint, Variant
+from tegrascope.daemon.results.records import Sweep, SweepPoint, Variant
 from tegrascope.daemon.store.store import Store
 
 from .world import Place, draw_network, record
@@ -114,35 +114,6 @@ def test_a_clock_that_follows_the_load_is_only_possible(figures):
     assert named(latency) == ["cuda_graph", "clocks"]
     assert latency.causes[1].certainty == "possible"
     assert "may be a consequence" in latency.causes[1].sentence
-
-
-def layer(node, seconds, precision="fp16", place="gpu"):
-    nodes = () if place == "reformat" else (node,)
-    return LayerRow(
-        name=node, nodes=nodes, seconds=seconds, share=0.1, precision=precision, place=place
-    )
-
-
-def test_layers_measure_the_share_of_a_precision(figures):
-    before = (layer("a", 1e-3), layer("b", 1e-3))
-    after = (layer("a", 2.5e-3, "fp32"), layer("b", 1.5e-3))
-    fast = changed(bench(), layers=before)
-    slow = changed(bench(Place(precision="fp32"), 2), layers=after)
-    (cause,) = figures(fast, slow)["latency"].causes
-    assert (cause.name, cause.certainty) == ("precision", "measured")
-    assert cause.share == pytest.approx(0.75)
-
-
-def test_layers_measure_the_share_of_a_fallback(figures):
-    before = (layer("a", 1e-3, None, "dla"), layer("b", 1e-3, None, "dla"))
-    after = (layer("a", 2e-3, None, "gpu"), layer("copy", 1e-3, None, "reformat"))
-    after += (layer("b", 2e-3, None, "dla"),)
-    fast = changed(bench(Place(device="dla0")), layers=before)
-    slow = changed(bench(Place(device="dla0", fallback=9), 2), layers=after)
-    (cause,) = figures(fast, slow)["latency"].causes
-    assert (cause.name, cause.certainty) == ("fallback", "measured")
-    assert cause.share == pytest.approx(2 / 3)
-    assert "9 in B, 0 in A" in cause.sentence
 
 
 def test_int8_that_is_slower_is_explained_by_what_it_adds(figures):
