@@ -24,7 +24,7 @@ from .tasks import DlaTasks
 
 SYSTEM = "nvdla_ftrace"
 EVENTS = ("job_submit", "job_timestamps")
-_PLACES = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
+_TRACEFS = "sys/kernel/tracing"
 # Per CPU. The default is ten times that, for each instance; the buffer is emptied many times per
 # second.
 _BUFFER_KB = "128"
@@ -32,26 +32,21 @@ _BUFFER_KB = "128"
 
 def find_tracefs(root: Path = Path("/"), system: str = SYSTEM) -> Path:
     """Return the directory of the tracer's files, or raise ``UserError``."""
-    usual, _ = places = [root / place for place in _PLACES]
-    for place in places:
-        try:
-            found = (place / "instances").is_dir()
-            known = found and (place / "events" / system).is_dir()
-        except PermissionError as error:
-            raise _for_root(place) from error
-        if not found:
-            continue
-        if known:
-            return place
-        if not os.access(place / "events", os.X_OK):
-            raise _for_root(place)
-        what = f"the kernel has no trace events of the DLA (no events/{system} in {place})"
-        remedy = "they came with JetPack 6 (L4T R36); there, sudo modprobe nvhost-nvdla"
-        raise UserError(what, remedy)
-    if os.geteuid() != 0:
-        raise _for_root(usual)
-    remedy = f"sudo mount -t tracefs tracefs {usual}"
-    raise UserError(f"tracefs is not mounted at {usual}", remedy)
+    tracefs = root / _TRACEFS
+    try:
+        is_mounted = (tracefs / "instances").is_dir()
+        if is_mounted and (tracefs / "events" / system).is_dir():
+            return tracefs
+    except PermissionError as error:
+        raise _for_root(tracefs) from error
+    if not is_mounted and os.geteuid() == 0:
+        remedy = f"sudo mount -t tracefs tracefs {tracefs}"
+        raise UserError(f"tracefs is not mounted at {tracefs}", remedy)
+    if not os.access(tracefs / "events", os.X_OK):
+        raise _for_root(tracefs)
+    what = f"the kernel has no trace events of the DLA (no events/{system} in {tracefs})"
+    remedy = "they came with JetPack 6 (L4T R36); there, sudo modprobe nvhost-nvdla"
+    raise UserError(what, remedy)
 
 
 class TraceInstance:

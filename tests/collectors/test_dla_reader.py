@@ -96,12 +96,6 @@ def test_what_is_missing_is_told_with_what_mends_it(tmp_path, monkeypatch, spoil
     assert remedy in told.value.remedy
 
 
-def test_tracer_of_older_mounts_is_found(tmp_path):
-    make_kernel(tmp_path)
-    (tmp_path / "sys/kernel/tracing").rename(tmp_path / "sys/kernel/debug/tracing")
-    assert find_tracefs(tmp_path) == tmp_path / "sys/kernel/debug/tracing"
-
-
 def test_without_root_it_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(trace_instance.os, "geteuid", lambda: 1000)
     with pytest.raises(UserError, match="for root alone: sudo"):
