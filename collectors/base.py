@@ -1,14 +1,17 @@
 """Shared by all collectors: the clock, the stamp, atomic writes and the two protocols."""
 
+import logging
 import os
 import secrets
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+_LOG = logging.getLogger(__name__)
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -150,3 +153,35 @@ class Companion(Protocol):
 
     def stop(self) -> None:
         """End; called from another thread, and more than once."""
+
+
+class LineCompanion(ABC):
+    """Reads the lines of a source in a thread, for a companion."""
+
+    name: str
+
+    def __init__(self, source: LineSource, clock: Clock) -> None:
+        self.source = source
+        self._clock = clock
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the source and the thread."""
+        self.source.stop()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+
+    @abstractmethod
+    def take(self, line: str, at_ns: int) -> None:
+        """Take a line that arrived at ``at_ns``."""
+
+    def _run(self) -> None:
+        try:
+            for line in self.source.lines():
+                self.take(line.value, line.monotonic_ns)
+        except Exception:
+            _LOG.exception("%s is no longer read", self.name)

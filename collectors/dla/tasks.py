@@ -1,6 +1,5 @@
 """DLA tasks of a trace become busy time by core: counts until now."""
 
-import logging
 import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
@@ -20,7 +19,7 @@ from ...parsers.dla import (
     parse_trace_line,
 )
 from ...parsers.errors import ParseError
-from ..base import SYSTEM_CLOCK, Clock, LineSource
+from ..base import SYSTEM_CLOCK, Clock, LineCompanion, LineSource
 
 MOST_STRETCHES = 1024
 
@@ -296,10 +295,8 @@ class DlaTasks:
 # The reader prints a sign of life every second, however idle the DLA.
 SILENCE_SECONDS = 5.0
 
-_LOG = logging.getLogger(__name__)
 
-
-class DlaTraceCompanion:
+class DlaTraceCompanion(LineCompanion):
     """Busy seconds and tasks of each DLA core until now, of all programs on this machine.
 
     The counts never fall while this lives. The busy ratio is the share of the time since the last
@@ -321,8 +318,7 @@ class DlaTraceCompanion:
         Args:
             name_of: Returns the name of the process that submitted a task, or ``None``.
         """
-        self.source = source
-        self._clock = clock
+        super().__init__(source, clock)
         self._tasks = DlaTasks(counter_hertz, name_of)
         self._lock = threading.Lock()
         self._alive_ns: int | None = None
@@ -330,7 +326,6 @@ class DlaTraceCompanion:
         self._unavailable: str | None = None
         self._firmware: dict[int, float] = {}
         self._looked: tuple[int, dict[int, float]] | None = None
-        self._thread = threading.Thread(target=self._run, name="dla-trace", daemon=True)
 
     @property
     def problem(self) -> str | None:
@@ -346,10 +341,6 @@ class DlaTraceCompanion:
         if self._has_begun and not has_cores:
             return "this machine has no DLA: telemetry.dla_trace is of no use here"
         return None
-
-    def start(self) -> None:
-        """Start the thread that reads."""
-        self._thread.start()
 
     def columns(self) -> Mapping[str, float]:
         """Return the present values; none while the reader is silent or the counter is wrong."""
@@ -380,12 +371,6 @@ class DlaTraceCompanion:
         )
         return {row.column(one): value for row, values in found for one, value in values.items()}
 
-    def stop(self) -> None:
-        """End the source and the thread."""
-        self.source.stop()
-        if self._thread.is_alive():
-            self._thread.join(timeout=2.0)
-
     def take(self, line: str, at_ns: int) -> None:
         """Take a line of the reader that arrived at ``at_ns``."""
         with self._lock:
@@ -408,10 +393,3 @@ class DlaTraceCompanion:
                 self._firmware[event.core] = event.busy_ratio
             else:
                 self._tasks.take(event)
-
-    def _run(self) -> None:
-        try:
-            for line in self.source.lines():
-                self.take(line.value, line.monotonic_ns)
-        except Exception:
-            _LOG.exception("the trace of the DLA stops")

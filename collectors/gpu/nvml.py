@@ -2,7 +2,6 @@
 
 import logging
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from importlib.util import find_spec
@@ -16,7 +15,7 @@ from ...parsers import signals
 from ...parsers.errors import ParseError
 from ...parsers.nvml import GpuFacts, GpuProcesses, parse_nvml_line
 from ...parsers.records import GpuSample, Sample
-from ..base import SYSTEM_CLOCK, Clock, LineSource, MachineFacts, Stamped
+from ..base import SYSTEM_CLOCK, Clock, LineCompanion, LineSource, MachineFacts, Stamped
 from ..board.boards import is_thor
 from ..children.program import python_child
 from ..lines.collector import LineCollector, Opening, SourceSettings
@@ -104,7 +103,7 @@ class NvmlCollector(LineCollector):
         return Stamped(found.at_ns, line.wall_ns - age_ns, sample)
 
 
-class NvmlCompanion:
+class NvmlCompanion(LineCompanion):
     """Load, power and memory by process of a board's GPU: values that its tegrastats may lack.
 
     Each is the newest reading of the child. A value that NVML does not support is absent. If it
@@ -129,15 +128,13 @@ class NvmlCompanion:
             top: How many names of processes are shown besides the configured ``names``.
             name_of: Returns the name of a process; ``None`` shows no processes.
         """
-        self.source = source
+        super().__init__(source, clock)
         self._names = ShownNames(top, names, clock)
         self._name_of = name_of
-        self._clock = clock
         interval = source.interval_seconds or 1.0
         self._fresh_ns = round(max(_FRESH_SECONDS, _FRESH_INTERVALS * interval) * 1e9)
         self._sample: GpuSample | None = None
         self._memory: tuple[int, Mapping[str, int]] = (0, {})
-        self._thread = threading.Thread(target=self._run, name="nvml", daemon=True)
 
     @property
     def problem(self) -> str | None:
@@ -148,10 +145,6 @@ class NvmlCompanion:
 
     def _oldest_ns(self) -> int:
         return self._clock.monotonic_ns() - self._fresh_ns
-
-    def start(self) -> None:
-        """Start the thread that reads."""
-        self._thread.start()
 
     def columns(self) -> Mapping[str, float]:
         """Return the newest values; none of a reading that is too old."""
@@ -167,13 +160,7 @@ class NvmlCompanion:
             found |= {signals.PROCESS_GPU_MEMORY.column(n): used for n, used in memory.items()}
         return found
 
-    def stop(self) -> None:
-        """End the source and the thread."""
-        self.source.stop()
-        if self._thread.is_alive():
-            self._thread.join(timeout=2.0)
-
-    def take(self, line: str) -> None:
+    def take(self, line: str, at_ns: int) -> None:  # noqa: ARG002
         """Take one line of the reader; one that is not understood gives nothing."""
         try:
             found = parse_nvml_line(line)
@@ -197,13 +184,6 @@ class NvmlCompanion:
         shown = {name: total.pop(name) for name in self._names.choose(total)[0]}
         other = unknown + total.total()
         return shown | ({signals.UNKNOWN_PROCESS: other} if other else {})
-
-    def _run(self) -> None:
-        try:
-            for line in self.source.lines():
-                self.take(line.value)
-        except Exception:
-            _LOG.exception("NVML is no longer read")
 
 
 def gives_beside(facts: GpuFacts, *, with_processes: bool) -> bool:

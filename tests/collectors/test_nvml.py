@@ -375,7 +375,7 @@ def test_a_refused_value_costs_no_other_one(refused, lost):
     told = beside(processes={"5": 1000}, refuse=dict.fromkeys(refused, 3))
     companion = NvmlCompanion(Lines(), name_of="p{}".format)
     for line in told:
-        companion.take(json.dumps(line))
+        companion.take(json.dumps(line), 0)
     every = {"gpu.utilization_ratio", "gpu.power_watts", "process.gpu_memory_bytes.p5"}
     assert set(companion.columns()) == every - lost
 
@@ -397,12 +397,12 @@ def test_a_gpu_that_refuses_everything_is_left_alone(caplog):
 
     source = Once()
     companion = NvmlCompanion(source, name_of=str)
-    companion.take(json.dumps(hello))
+    companion.take(json.dumps(hello), 0)
     assert (source.stopped, companion.problem, companion.columns()) == (1, None, {})
     assert [record.levelname for record in caplog.records] == ["INFO"]
     # Processes alone are worth a child.
     (hello, *_) = beside(refuse=dict.fromkeys(calls, 3))
-    companion.take(json.dumps(hello))
+    companion.take(json.dumps(hello), 0)
     assert source.stopped == 1
 
 
@@ -420,8 +420,8 @@ def test_an_old_reading_is_not_a_present_one():
     """A child that died or hangs leaves nothing that looks live."""
     clock = Frozen()
     companion = NvmlCompanion(Lines(), name_of=str, clock=clock)
-    companion.take(json.dumps(sample(10**9, gpu_percent=40)))
-    companion.take(json.dumps({"event": "processes", "at_ns": 10**9, "used_bytes": {"7": 5}}))
+    companion.take(json.dumps(sample(10**9, gpu_percent=40)), 0)
+    companion.take(json.dumps({"event": "processes", "at_ns": 10**9, "used_bytes": {"7": 5}}), 0)
     assert len(companion.columns()) == 3
     clock.now_ns += 2 * 10**9
     assert len(companion.columns()) == 3
@@ -438,7 +438,7 @@ def test_names_of_processes_are_bounded():
     for round_ in range(50):
         used = {1: 1, 2: 2, 99: 99} | {1000 * round_ + i: i for i in range(100, 110)}
         line = {"event": "processes", "at_ns": 10**9, "used_bytes": used}
-        companion.take(json.dumps(line))
+        companion.take(json.dumps(line), 0)
         shown = companion.columns()
         assert sum(shown.values()) == sum(used.values())
         assert len(shown) <= 2 + 3
