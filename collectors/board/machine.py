@@ -27,7 +27,6 @@ from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import LineChild, Quiet
 
 _TEXT_BYTES = 1 << 18
-_LOG_RECORDS = 20_000
 _TIME_ERROR, _TIMEX_BYTES = 5, 512
 
 There = Literal["there", "absent", "hidden"]
@@ -187,28 +186,9 @@ class Machine:
             return None
 
     def kernel_log(self) -> list[str] | None:
-        """Return the records of the kernel's ring; ``None`` where this user may not read them."""
-        records: list[str] = []
-        try:
-            fd = os.open(self.at("/dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK)
-        except OSError:
-            return None
-        try:
-            while len(records) < _LOG_RECORDS:
-                try:
-                    record = os.read(fd, 8192)
-                except BrokenPipeError:  # the ring has moved on; the next read goes on from there
-                    continue
-                if not record:
-                    break
-                records.extend(record.decode("utf-8", "replace").splitlines())
-        except BlockingIOError:
-            return records
-        except OSError:
-            return records or None
-        finally:
-            os.close(fd)
-        return records
+        """Return the messages of this machine's kernel; ``None`` where this user may not."""
+        answer = self.run(("dmesg",))
+        return answer.out.splitlines() if answer.status == 0 else None
 
     def is_synchronised(self) -> bool | None:
         """Return whether something disciplines the wall clock; ``None`` if it is unknown."""

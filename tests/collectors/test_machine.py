@@ -110,16 +110,25 @@ def test_page_is_got_or_the_reason(machine):
 
 
 def test_what_only_a_kernel_tells_is_told_or_none(machine, tmp_path):
-    """The clock's state, the kernel's ring, free space, packages: an answer or None, no error."""
+    """The clock's state, free space, packages: an answer or None, no error."""
     assert machine.is_synchronised() in (True, False, None)
-    assert machine.kernel_log() is None
-    assert Machine().kernel_log() is None or isinstance(Machine().kernel_log(), list)
     assert (machine.free_bytes(tmp_path / "not" / "there") or 0) > 0
     assert machine.package("pydantic")
     assert machine.package("no-such-distribution") is None
     assert machine.which("sh")
     assert machine.which("no-such-program") is None
     assert machine.find("/b*", "/none/*") == ["/bin"]
+
+
+@pytest.mark.parametrize(
+    ("script", "messages"),
+    [("echo nvdla0: initialized", ["nvdla0: initialized"]), ("echo denied >&2; exit 1", None)],
+)
+def test_log_of_the_kernel_is_that_of_dmesg(machine, tmp_path, script, messages):
+    program = tmp_path / "bin" / "dmesg"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    assert machine.kernel_log() == messages
 
 
 def test_load_of_the_cpu_is_a_share_and_ends_early():
