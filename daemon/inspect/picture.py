@@ -5,11 +5,10 @@ legend and in the box, and the tooltip of a node lists the rules that it breaks.
 """
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ...parsers.errors import UserError
@@ -18,185 +17,44 @@ from ..terminal import amount
 from .report import heading, intensity
 from .rules import Inspection, JudgedNode, NodeCost
 
-Point = tuple[float, float]
-Edge = tuple[int, int, Hashable]
 
-_ORDER_SWEEPS, _PLACE_SWEEPS = 12, 24
-# More long edges to one box than this share a lane.
-_BUNDLED = 6
-# How hard an edge pulls its ends under each other: between two boxes, at one box, and along a lane,
-# where a bend is ugliest.
-_STRAIGHTNESS = (4.0, 1.0, 8.0)
+class Edge(NamedTuple):
+    """A tensor that leads from a box to a later one, by their rows."""
+
+    source: int
+    target: int
+    tensor: str
 
 
-@dataclass(frozen=True)
-class Spacing:
-    """Width of a box, least gap next to it, greatest width of an edge that passes a row.
+def lanes_of(edges: Sequence[Edge]) -> Mapping[str, int]:
+    """Return the lane of each tensor that passes a box; 0 is next to the boxes.
 
-    A row has this height and at most so many boxes.
+    A tensor has one lane, from its source to its last reader, where no other tensor has it.
+
+    >>> lanes_of([Edge(0, 2, "a"), Edge(0, 1, "a"), Edge(2, 4, "b"), Edge(3, 5, "c")])
+    {'a': 0, 'b': 1, 'c': 0}
     """
-
-    box: float = 236.0
-    gap: float = 24.0
-    lane: float = 14.0
-    row: float = 44.0
-    boxes: int = 10
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Centres of the boxes, points that each edge passes, and the size between rows' centres."""
-
-    centres: tuple[Point, ...]
-    routes: tuple[tuple[Point, ...], ...]
-    width: float
-    height: float
-
-
-def lay_out(count: int, edges: Sequence[Edge], spacing: Spacing = Spacing()) -> Layout:
-    """Place boxes; an edge leads from a box to a later one and carries a tensor.
-
-    >>> lay_out(2, [(0, 1, "t")], Spacing(10.0, 1.0, 1.0, 5.0)).centres
-    ((5.0, 0.0), (5.0, 5.0))
-    """
-    rows = _rows(count, edges, spacing.boxes)
-    chains = _chains(rows, edges)
-    near: list[list[int]] = [[] for _ in rows]
-    for one, other in dict.fromkeys(step for chain in chains for step in pairwise(chain)):
-        near[one].append(other)
-        near[other].append(one)
-    levels: list[list[int]] = [[] for _ in range(max(rows, default=-1) + 1)]
-    for one, row in enumerate(rows):
-        levels[row].append(one)
-    _put_in_order(levels, rows, near)
-    places, widths = _places(levels, near, count, spacing)
-    sides = [(at - width / 2, at + width / 2) for at, width in zip(places, widths, strict=True)]
-    left = min((begin for begin, _ in sides), default=0)
-    right = max((end for _, end in sides), default=0)
-    points = [
-        (round(at - left, 1), row * spacing.row) for at, row in zip(places, rows, strict=True)
-    ]
-    return Layout(
-        centres=tuple(points[:count]),
-        routes=tuple(tuple(points[at] for at in chain) for chain in chains),
-        width=round(right - left, 1),
-        height=max(rows, default=0) * spacing.row,
-    )
-
-
-def _rows(count: int, edges: Sequence[Edge], most: int) -> list[int]:
-    """Return the row of each box: the first with room below the boxes that it depends on."""
-    before: defaultdict[int, list[int]] = defaultdict(list)
-    for source, target, _ in edges:
-        before[target].append(source)
-    rows, taken = [0] * count, Counter[int]()
-    for box in range(count):
-        row = max((rows[one] + 1 for one in before[box]), default=0)
-        while taken[row] >= most:
-            row += 1
-        rows[box] = row
-        taken[row] += 1
-    return rows
-
-
-def _chains(rows: list[int], edges: Sequence[Edge]) -> list[list[int]]:
-    """Cut each edge at every row that it passes; the pieces get numbers after the boxes."""
-    arriving = Counter(target for source, target, _ in edges if rows[target] > rows[source] + 1)
-    lanes: defaultdict[Hashable, dict[int, int]] = defaultdict(dict)
-    chains = []
+    spans: dict[str, tuple[int, int]] = {}
     for source, target, tensor in edges:
-        lane = lanes[target if arriving[target] > _BUNDLED else (source, tensor)]
-        passed = range(rows[source] + 1, rows[target])
-        for row in passed:
-            if row not in lane:
-                lane[row] = len(rows)
-                rows.append(row)
-        chains.append([source, *(lane[row] for row in passed), target])
-    return chains
-
-
-def _put_in_order(levels: list[list[int]], rows: list[int], near: list[list[int]]) -> None:
-    """Sort each row by the mean place of its neighbours, downwards and upwards in turn."""
-    at = [0] * len(rows)
-    for sweep in range(_ORDER_SWEEPS):
-        step = 1 if sweep % 2 == 0 else -1
-        for level in levels[::step]:
-            for place, one in enumerate(level):
-                at[one] = place
-            means = {}
-            for one in level:
-                ends = [at[other] for other in near[one] if (rows[one] - rows[other]) * step > 0]
-                means[one] = sum(ends) / len(ends) if ends else at[one]
-            level.sort(key=means.__getitem__)
-            for place, one in enumerate(level):
-                at[one] = place
-
-
-def _places(
-    levels: list[list[int]], near: list[list[int]], count: int, spacing: Spacing
-) -> tuple[list[float], list[float]]:
-    """Return the centre and the width of each member of the rows."""
-    lanes = max((sum(one >= count for one in level) for level in levels), default=0)
-    # The greatest width is one and a half full rows. A full row with a gap on both sides of each
-    # box, and all lanes, fits it.
-    widest = 1.5 * spacing.boxes * (spacing.box + spacing.gap)
-    room = widest - spacing.boxes * (spacing.box + 2 * spacing.gap)
-    lane = min(spacing.lane, room / max(1, lanes))
-    widths = [spacing.box if one < count else lane for one in range(len(near))]
-    places = [0.0] * len(near)
-    rows = []
-    for level in levels:
-        offsets = [0.0]
-        for one, other in pairwise(level):
-            gap = spacing.gap if min(one, other) < count else 0.0
-            offsets.append(offsets[-1] + (widths[one] + widths[other]) / 2 + gap)
-        rows.append((level, offsets))
-        for one, offset in zip(level, offsets, strict=False):
-            places[one] = offset
-    # Rows keep together: a picture is at most half a full row wider than its longest row.
-    limit = max((offsets[-1] for _, offsets in rows), default=0.0)
-    limit = max(limit, min(2 * limit, spacing.boxes * spacing.box / 2))
-    for sweep in range(_PLACE_SWEEPS):
-        for level, offsets in rows if sweep % 2 == 0 else reversed(rows):
-            wanted = []
-            for one in level:
-                pulls = [
-                    (_STRAIGHTNESS[(one >= count) + (other >= count)], places[other])
-                    for other in near[one]
-                ] or [(1.0, places[one])]
-                weight = sum(pull for pull, _ in pulls)
-                wanted.append((sum(pull * place for pull, place in pulls) / weight, weight))
-            most = limit - offsets[-1]
-            for one, place in zip(level, _kept_apart(wanted, offsets, most), strict=True):
-                places[one] = place
-    return places, widths
-
-
-def _kept_apart(
-    wanted: list[tuple[float, float]], offsets: list[float], most: float
-) -> list[float]:
-    """Return the places nearest to the wanted ones, by weight, in least squares, in order, apart.
-
-    Without the distances to keep it is isotonic regression: neighbours that want to pass each
-    other are pooled at their mean. No row starts before 0 or after ``most``.
-    """
-    pools: list[tuple[float, float, int]] = []
-    for (want, weight), offset in zip(wanted, offsets, strict=False):
-        mean, mass, size = want - offset, weight, 1
-        while pools and pools[-1][0] >= mean:
-            earlier, heft, many = pools.pop()
-            mean = (earlier * heft + mean * mass) / (heft + mass)
-            mass, size = mass + heft, size + many
-        pools.append((mean, mass, size))
-    means = (min(max(mean, 0.0), most) for mean, _, size in pools for _ in range(size))
-    return [mean + offset for mean, offset in zip(means, offsets, strict=False)]
+        if target > source + 1:
+            spans[tensor] = source, max(target, spans.get(tensor, (0, 0))[1])
+    free_from: list[int] = []
+    found = {}
+    for tensor, (first, last) in sorted(spans.items(), key=lambda span: span[1]):
+        free = (lane for lane, row in enumerate(free_from) if row < first)
+        lane = next(free, len(free_from))
+        free_from[lane : lane + 1] = [last]
+        found[tensor] = lane
+    return found
 
 
 _DLA_COLOURS = 6
-_SPACING = Spacing()
-_BOX_HEIGHT, _MARGIN, _LINE = 26.0, 24.0, 20.0
+_BOX, _BOX_HEIGHT, _ROW = 380.0, 26.0, 36.0
+_MARGIN, _LINE, _BEND = 24.0, 20.0, 6.0
+# Width of a lane, and most of all lanes together.
+_LANE, _LANES = 14.0, 1200.0
 _SWATCH, _MOST_SWATCHES = 150.0, 8
-_LONGEST = 29  # letters that fit into a box
+_LONGEST = 46  # letters that fit into a box
 _LETTER, _HEAD_LETTER = 6.8, 10.0  # widths at the sizes of the headline and of the model's name
 # Characters that XML cannot hold, and control characters.
 _NOT_XML = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -220,13 +78,16 @@ def picture(graph: Graph, inspection: Inspection) -> str:
     """Return the text of an SVG file."""
     costs = {cost.index: cost for cost in inspection.costs.nodes} if inspection.costs else {}
     boxes, edges = _boxes(graph, inspection)
-    layout = lay_out(len(boxes), edges, _SPACING)
+    lanes = lanes_of(edges)
+    count = max(lanes.values(), default=-1) + 1
+    lane = min(_LANE, _LANES / max(1, count))
+    left = count * lane
     legend, headline = list(_legend(inspection)), _headline(inspection)
     words_width = max(len(headline) * _LETTER, len(inspection.model) * _HEAD_LETTER)
-    width = max(layout.width, words_width, min(len(legend), 4) * _SWATCH) + 2 * _MARGIN
+    width = max(left + _BOX, words_width, min(len(legend), 4) * _SWATCH) + 2 * _MARGIN
     columns = max(1, int((width - 2 * _MARGIN) // _SWATCH))
     top = _MARGIN + _LINE * (2.5 - (-len(legend) // columns)) + _BOX_HEIGHT
-    height = top + layout.height + _BOX_HEIGHT + _MARGIN
+    height = top + len(boxes) * _ROW + _MARGIN
 
     root = Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
     root.attrib.update(
@@ -243,12 +104,14 @@ def picture(graph: Graph, inspection: Inspection) -> str:
         x, y = _MARGIN + at % columns * _SWATCH, _MARGIN + (2 + at // columns) * _LINE
         _add(root, "rect", "", colour, x=x, y=y, rx=3, width=14, height=14)
         _add(root, "text", words, "legend", x=x + 20, y=y + 11)
-    drawing = _add(root, "g", transform=f"translate({_MARGIN:g} {top:g})")
-    for (_, _, tensor), route in zip(edges, layout.routes, strict=True):
-        line = _add(drawing, "path", "", "line", d=_path(route))
-        _add(line, "title", _describe(graph.tensor(str(tensor))))
-    for (name, node), (x, y) in zip(boxes, layout.centres, strict=True):
-        group = _add(drawing, "g", transform=f"translate({x - _SPACING.box / 2:g} {y:g})")
+    drawing = _add(root, "g", transform=f"translate({_MARGIN + left:g} {top:g})")
+    for edge in edges:
+        is_long = edge.target > edge.source + 1
+        path = _path(edge, -lane * (lanes[edge.tensor] + 1) if is_long else None)
+        line = _add(drawing, "path", "", "line", d=path)
+        _add(line, "title", _describe(graph.tensor(edge.tensor)))
+    for row, (name, node) in enumerate(boxes):
+        group = _add(drawing, "g", transform=f"translate(0 {row * _ROW:g})")
         _draw_box(group, name, node, costs)
     indent(root)
     return tostring(root, encoding="unicode") + "\n"
@@ -264,12 +127,12 @@ def _boxes(
     made = {name: box for box, name in enumerate(graph.inputs)}
     for node in graph.nodes:
         read = dict.fromkeys(name for name in node.inputs if name in made)
-        edges += [(made[name], len(boxes), name) for name in read]
+        edges += [Edge(made[name], len(boxes), name) for name in read]
         made.update((name, len(boxes)) for name in node.outputs if name)
         boxes.append((node.name, judged.get(node.index)))
     for name in graph.outputs:
         if name in made:
-            edges.append((made[name], len(boxes), name))
+            edges.append(Edge(made[name], len(boxes), name))
         boxes.append((name, None))
     return boxes, edges
 
@@ -277,7 +140,7 @@ def _boxes(
 def _draw_box(
     group: Element, name: str, node: JudgedNode | None, costs: dict[int, NodeCost]
 ) -> None:
-    size = {"y": -_BOX_HEIGHT / 2, "width": _SPACING.box, "height": _BOX_HEIGHT}
+    size = {"y": -_BOX_HEIGHT / 2, "width": _BOX, "height": _BOX_HEIGHT}
     if node is None:
         _add(group, "title", name)
         _add(group, "rect", "", "edge", rx=_BOX_HEIGHT / 2, **size)
@@ -293,7 +156,7 @@ def _draw_box(
     text, operator = _add(group, "text", x=8, y=4), _shortened(node.op, 18)
     _add(text, "tspan", operator, "op")
     _add(text, "tspan", _shortened(name, _LONGEST - len(operator) - len(badge)), "name", dx=5)
-    _add(group, "text", badge, "badge", x=_SPACING.box - 7, y=4)
+    _add(group, "text", badge, "badge", x=_BOX - 7, y=4)
 
 
 def _title(node: JudgedNode, cost: NodeCost | None) -> str:
@@ -345,19 +208,15 @@ def _describe(tensor: Tensor) -> str:
     return f"{tensor.name}\n{tensor.dtype or 'unknown type'}, {shape}"
 
 
-def _path(route: tuple[Point, ...]) -> str:
-    """Return a curve that leaves and enters each row vertically."""
-    half = _BOX_HEIGHT / 2
-    x, y = route[0][0], route[0][1] + half
-    parts = [f"M{x:g} {y:g}"]
-    for across, down in route[1:]:
-        entry = down - half
-        if across != x:
-            middle = (y + entry) / 2
-            parts.append(f"C{x:g} {middle:g} {across:g} {middle:g} {across:g} {entry:g}")
-        x, y = across, down + half
-        parts.append(f"V{entry if down == route[-1][1] else y:g}")
-    return "".join(parts)
+def _path(edge: Edge, lane: float | None) -> str:
+    """Return a line to the next box, or along a lane on the left at so many pixels."""
+    begin, end = edge.source * _ROW, edge.target * _ROW
+    if lane is None:
+        return f"M{_BOX / 2:g} {begin + _BOX_HEIGHT / 2:g}V{end - _BOX_HEIGHT / 2:g}"
+    return (
+        f"M0 {begin:g}H{lane + _BEND:g}Q{lane:g} {begin:g} {lane:g} {begin + _BEND:g}"
+        f"V{end - _BEND:g}Q{lane:g} {end:g} {lane + _BEND:g} {end:g}H0"
+    )
 
 
 def _add(

@@ -1,7 +1,6 @@
-"""The picture of an inspection: boxes in rows, valid XML, colours with words."""
+"""The picture of an inspection: boxes in a column, lanes, valid XML, colours with words."""
 
-from collections import Counter
-from dataclasses import replace
+import re
 from itertools import combinations
 from xml.etree import ElementTree
 
@@ -10,74 +9,44 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tegrascope.daemon.inspect.costs import costs_of
-from tegrascope.daemon.inspect.picture import Spacing, lay_out, picture
+from tegrascope.daemon.inspect.picture import Edge, lanes_of, picture
 from tegrascope.daemon.inspect.rules import Inspection, JudgedNode, Part, RuleFinding
 from tegrascope.parsers.onnx.graph import Graph, Node, Tensor
 
 SVG = "{http://www.w3.org/2000/svg}"
 LAW = settings(derandomize=True, deadline=None, database=None)
-SMALL = Spacing(box=10.0, gap=2.0, lane=1.0, row=5.0)
 
 
 @st.composite
 def acyclic(draw):
-    """Return a count of boxes, and edges that lead to later ones, each with its own tensor."""
+    """Return edges that lead to later boxes, each with a tensor of its source."""
     count = draw(st.integers(1, 14))
     every = list(combinations(range(count), 2))
     chosen = draw(st.lists(st.sampled_from(every), unique=True)) if every else []
-    return count, [(*edge, at) for at, edge in enumerate(chosen)]
-
-
-@LAW
-@given(acyclic(), st.integers(1, 10))
-def test_edges_lead_down_and_boxes_do_not_touch(graph, boxes):
-    count, edges = graph
-    spacing = replace(SMALL, boxes=boxes)
-    layout = lay_out(count, edges, spacing)
-    for source, target, _ in edges:
-        assert layout.centres[source][1] < layout.centres[target][1]
-    for one, other in combinations(layout.centres, 2):
-        if one[1] == other[1]:
-            assert abs(one[0] - other[0]) >= SMALL.box + SMALL.gap - 0.2  # of two roundings
-    for x, y in layout.centres:
-        assert SMALL.box / 2 - 0.1 <= x <= layout.width - SMALL.box / 2 + 0.1
-        assert 0 <= y <= layout.height
-    assert max(Counter(y for _, y in layout.centres).values()) <= boxes
+    return [Edge(*edge, f"t{edge[0]}.{draw(st.integers(0, 1))}") for edge in chosen]
 
 
 @LAW
 @given(acyclic())
-def test_routes_pass_every_row_once_and_no_box(graph):
-    count, edges = graph
-    layout = lay_out(count, edges, SMALL)
-    for (source, target, _), route in zip(edges, layout.routes, strict=True):
-        assert (route[0], route[-1]) == (layout.centres[source], layout.centres[target])
-        rows = [y / SMALL.row for _, y in route]
-        assert rows == [rows[0] + step for step in range(len(rows))]
-        for x, y in route[1:-1]:
-            distances = [abs(x - centre) for centre, row in layout.centres if row == y]
-            assert all(distance > SMALL.box / 2 for distance in distances)
+def test_tensors_that_pass_a_row_together_have_lanes_of_their_own(edges):
+    lanes = lanes_of(edges)
+    long = [edge for edge in edges if edge.target > edge.source + 1]
+    assert lanes.keys() == {edge.tensor for edge in long}
+    for one, other in combinations(long, 2):
+        if one.tensor != other.tensor and lanes[one.tensor] == lanes[other.tensor]:
+            assert one.target < other.source or other.target < one.source
 
 
 def test_one_tensor_with_many_readers_takes_one_lane():
-    count = 102
-    chain = [(at, at + 1, at) for at in range(1, count - 1)]
-    mask = [(0, at, "mask") for at in range(2, count)]
-    layout = lay_out(count, chain + mask, SMALL)
-    assert layout.width < 4 * SMALL.box
-    points = {point for route in layout.routes[len(chain) :] for point in route[1:-1]}
-    assert len(points) <= count
+    chain = [Edge(at, at + 1, str(at)) for at in range(1, 101)]
+    mask = [Edge(0, at, "mask") for at in range(2, 102)]
+    assert lanes_of(chain + mask) == {"mask": 0}
 
 
-def test_a_chain_is_straight_and_a_ladder_has_no_crossing():
-    chain = lay_out(5, [(at, at + 1, at) for at in range(4)], SMALL)
-    assert {x for x, _ in chain.centres} == {SMALL.box / 2}
-    # Two chains next to each other, listed in an order that crosses at every step.
-    edges = [(0, 3, 0), (1, 2, 1), (2, 5, 2), (3, 4, 3)]
-    ladder = lay_out(6, edges, SMALL)
-    sides = [{ladder.centres[at][0] for at in chain} for chain in ((0, 3, 4), (1, 2, 5))]
-    assert [len(side) for side in sides] == [1, 1]
-    assert sides[0] != sides[1]
+def test_a_chain_has_no_lane_and_a_skipped_box_has_one():
+    chain = [Edge(at, at + 1, str(at)) for at in range(4)]
+    assert lanes_of(chain) == {}
+    assert lanes_of([*chain, Edge(1, 3, "1"), Edge(0, 4, "0")]) == {"0": 0, "1": 1}
 
 
 def branches(count, length):
@@ -101,9 +70,18 @@ def test_parallel_branches_do_not_make_the_picture_wide(count, length):
     graph = branches(count, length)
     _, found = inspected(nodes=(), loadables=(), islands=())
     root = drawn(graph, found)
-    assert float(root.get("width")) < 4_000
+    assert float(root.get("width")) < 2_000
     names = [name for _, name in boxes_of(root)]
     assert len(names) == count * length + 3
+    assert all(x >= 0 for x in reached_by(root))
+
+
+def reached_by(root):
+    """Return the distance of each line from the left edge, where it is nearest."""
+    (drawing,) = (one for one in root.findall(f"{SVG}g") if one.find(f"{SVG}path") is not None)
+    left = float(re.match(r"translate\((\S+)", drawing.get("transform"))[1])
+    for path in drawing.findall(f"{SVG}path"):
+        yield left + min(float(x) for x in re.findall(r"[MHQ](-?[\d.]+)", path.get("d")))
 
 
 NASTY = 'a<b>&"c"\x00\x1b]]>\ud800/Größe'
