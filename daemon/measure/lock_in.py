@@ -22,7 +22,6 @@ the sampling nor a rhythm of the board follows the pattern.
 import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, chain, pairwise
 from math import fsum, hypot, isnan, pi, sin, sqrt
@@ -93,34 +92,6 @@ class RailReadings(NamedTuple):
     step_watts: float
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """The energy of a piece and how it was found.
-
-    Attributes:
-        joules: Per piece; with ``half_joules``, half the width of its 95 % interval.
-        added_watts: Power of the work alone; ``half_watts`` likewise.
-        on_watts: Mean power in the on-steps.
-        piece_seconds: Mean time of a piece in the on-steps.
-        contrasts: Steps that have neighbours, all with clean readings.
-        lag_seconds: Most likely delay; ``averaging_seconds`` likewise, or as it was given.
-        problems: Reasons not to use the figure: too few steps; pieces longer than the sensor's
-            interval; a pattern that follows time; delay and averaging for which the steps are too
-            short; a delay at the limit of the fit; power that changes within the steps.
-    """
-
-    joules: float
-    half_joules: float
-    added_watts: float
-    half_watts: float
-    on_watts: float
-    piece_seconds: float
-    contrasts: int
-    lag_seconds: float
-    averaging_seconds: float
-    problems: tuple[LockInProblem, ...]
-
-
 class _Lag(NamedTuple):
     """Delay and averaging, and the time before an arrival that a reading may describe, in ns."""
 
@@ -143,8 +114,12 @@ def lock_in(
     rails: Sequence[RailReadings],
     on_steps: Sequence[OnStep],
     averaging_seconds: float | None = None,
-) -> Estimate | None:
+) -> LockInReport | None:
     """Return the energy of a piece; ``None`` without readings on both sides of the edges.
+
+    Its problems are reasons not to use the figure: too few steps; pieces longer than the sensor's
+    interval; a pattern that follows time; delay and averaging for which the steps are too short; a
+    delay at the limit of the fit; power that changes within the steps.
 
     Args:
         times_ns: Arrivals of the readings, increasing.
@@ -196,11 +171,10 @@ def lock_in(
     if rise is not None and abs(rise[0]) > 1.3 * rise[1] + UNEVEN_SHARE * added:
         problems.append("uneven_power")
     on = [*chain.from_iterable(step.watts for step in steps if step.is_on)]
-    return Estimate(
-        joules=added * piece,
-        half_joules=half * piece,
-        added_watts=added,
-        half_watts=half,
+    return LockInReport(
+        seconds=(on_steps[-1].end_ns - on_steps[0].begin_ns) / 1e9,
+        joules_per_piece=Figure.around(added * piece, half * piece),
+        added_watts=Figure.around(added, half),
         on_watts=statistics.fmean(on),
         piece_seconds=piece,
         contrasts=count,
@@ -242,19 +216,10 @@ def lock_in_report(
     if found is None:
         return result.model_copy(update={"reason": "no readings within its steps"})
     problems = (*found.problems, *(flag for flag in flags if flag not in _NOT_OF_LOCK_IN))
-    energy = Figure.around(found.joules, found.half_joules)
-    return LockInReport(
-        seconds=plan.seconds,
-        seed=plan.seed,
-        joules_per_piece=None if set(problems) - _REMARKS else energy,
-        added_watts=Figure.around(found.added_watts, found.half_watts),
-        on_watts=found.on_watts,
-        piece_seconds=found.piece_seconds,
-        contrasts=found.contrasts,
-        lag_seconds=found.lag_seconds,
-        averaging_seconds=found.averaging_seconds,
-        problems=problems,
-    )
+    changes: dict[str, object] = {"seconds": plan.seconds, "seed": plan.seed, "problems": problems}
+    if set(problems) - _REMARKS:
+        changes["joules_per_piece"] = None
+    return found.model_copy(update=changes)
 
 
 def on_steps(

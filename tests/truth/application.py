@@ -10,7 +10,6 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import nan
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from tegrascope.collectors.application.lock_in import LockIn
 from tegrascope.collectors.board.boards import RailRule
+from tegrascope.daemon.measure.run_report import LockInReport
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.session import Session
 from tegrascope.daemon.session.windows import RefusedMarkError, WindowKeeper
@@ -26,7 +26,7 @@ from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
 
 from .board import Load, Power, print_lines
-from .lock_in import WORLDS, Found
+from .lock_in import WORLDS
 from .lock_in import World as Setting
 
 BEGIN_NS, WALL_NS = 7_200_000_000_000, 10**18
@@ -69,7 +69,7 @@ class World:
     def sleep(self, seconds: float) -> None:
         self.now_ns += round(seconds * 1e9) + int(self.random.integers(200_000))
 
-    def measure(self, setting: Setting) -> tuple[Found, float]:
+    def measure(self, setting: Setting) -> tuple[LockInReport, float]:
         """Return the figure that the application gets, and the true energy of a piece."""
         loads: list[Load] = []
         pieces = 0
@@ -93,12 +93,10 @@ class World:
             for at, reading in zip(lines.arrived, lines.watts[0], strict=True):
                 self._line(BEGIN_NS + round(at * 1e9), float(reading))
         truth = sum(power.work(one.begin, one.end) for one in loads) / pieces
-        problems = tuple(pattern.result["problems"])
-        energy = pattern.result.get("joules_per_piece", {"value": nan, "low": nan, "high": nan})
-        return Found(energy["value"], (energy["high"] - energy["low"]) / 2, problems), truth
+        return LockInReport.model_validate(pattern.result), truth
 
 
-def measure(name: str, seed: int, number: int) -> tuple[Found, float]:
+def measure(name: str, seed: int, number: int) -> tuple[LockInReport, float]:
     """Return the figure of one world and the truth."""
     random = np.random.default_rng([seed, number])
     with TemporaryDirectory() as directory, serving(Path(directory), random) as world:

@@ -10,12 +10,11 @@ import secrets
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
-from tegrascope.daemon.measure.lock_in import Estimate, RailReadings, lock_in, pattern
-from tegrascope.daemon.measure.run_report import OnStep
+from tegrascope.daemon.measure.lock_in import RailReadings, lock_in, pattern
+from tegrascope.daemon.measure.run_report import LockInReport, OnStep
 
 from .board import AGX_ORIN, Board, Heat, Idle, Load, Power, Printing, Rail, Sensor, print_lines
 from .campaign import CONFIDENCE, COVERAGE, not_below
@@ -53,14 +52,6 @@ class World:
     is_application: bool = False
 
 
-class Found(NamedTuple):
-    """A figure of the product."""
-
-    joules: float
-    half_joules: float
-    problems: tuple[str, ...]
-
-
 INFERENCE, STAGE = World(8.0, widest=0.015), World(0.5, widest=0.12)
 WORLDS = {
     "inference": INFERENCE,
@@ -89,7 +80,7 @@ WORLDS = {
 }
 
 
-def measure(name: str, seed: int, number: int) -> tuple[Estimate | Found | None, float]:
+def measure(name: str, seed: int, number: int) -> tuple[LockInReport | None, float]:
     """Return the figure of the product and the true energy of a piece, without its heat."""
     if WORLDS[name].is_application:
         from .application import measure as measure_application
@@ -129,7 +120,7 @@ def measure(name: str, seed: int, number: int) -> tuple[Estimate | Found | None,
 
 def judge(
     name: str,
-    found: Sequence[tuple[Estimate | Found | None, float]],
+    found: Sequence[tuple[LockInReport | None, float]],
     confidence: float = CONFIDENCE,
 ) -> tuple[str, list[str]]:
     """Return a line with the figures of a world, and the requirements that it misses."""
@@ -139,9 +130,10 @@ def judge(
     if world.is_withheld:
         missed = [f"{len(shown)} shown"] if shown else []
         return f"{name:16} withheld {withheld} of {len(found)}", missed
-    held = sum(abs(one.joules - truth) <= one.half_joules for one, truth in shown)
-    half = float(np.median([one.half_joules / truth for one, truth in shown] or [np.nan]))
-    errors = np.array([one.joules / truth - 1 for one, truth in shown])
+    figures = [(one.joules_per_piece, truth) for one, truth in shown]
+    held = sum(abs(one.value - truth) <= one.half for one, truth in figures)
+    half = float(np.median([one.half / truth for one, truth in figures] or [np.nan]))
+    errors = np.array([one.value / truth - 1 for one, truth in figures])
     bias = f"{errors.mean():+.2%}" if len(errors) else "absent"
     if not not_below(held, len(shown), COVERAGE, confidence):
         missed.append(f"coverage {held} of {len(shown)}")

@@ -74,7 +74,7 @@ def test_long_measurement_finds_the_delay_in_its_first_minutes():
     found = lock_in(times, [RailReadings(watts, 0.001)], work)
     assert found is not None and found.problems == ()
     assert found.lag_seconds == pytest.approx(0.2, abs=0.03)
-    assert found.added_watts == pytest.approx(3.0, abs=0.01)
+    assert found.added_watts.value == pytest.approx(3.0, abs=0.01)
     assert found.contrasts > 1500
 
 
@@ -87,8 +87,8 @@ def test_interval_is_as_wide_as_the_noise_of_the_readings():
         watts = [5.0 + each + random.gauss(0, 0.5) for each in on]
         found = lock_in(times, [RailReadings(watts, 0.001)], work, 0.0)
         assert found is not None
-        halves.append(found.half_watts)
-        held += abs(found.added_watts - 3.0) <= found.half_watts
+        halves.append(found.added_watts.half)
+        held += abs(found.added_watts.value - 3.0) <= found.added_watts.half
     ideal = 1.96 / len(times) ** 0.5
     assert held >= 26
     assert ideal < sorted(halves)[15] < 2.2 * ideal
@@ -100,7 +100,7 @@ def test_reasons_against_a_figure_are_named():
     rail = [RailReadings(watts, 0.001)]
     whole = lock_in(times, rail, work)
     assert whole is not None and whole.problems == ("long_pieces",)
-    assert whole.added_watts == pytest.approx(3.0, abs=0.02)
+    assert whole.added_watts.value == pytest.approx(3.0, abs=0.02)
     short = lock_in(times, rail, [one._replace(pieces=300) for one in work[:15]])
     assert short is not None and short.problems == ("few_steps",)
     assert lock_in(times, rail, work[:2]) is None
@@ -111,15 +111,15 @@ def test_interval_holds_the_error_of_rounding():
     work, times = _work(60.0, pieces=300, seed=1)
     watts = [round((5.1 + 3.2 * _share(work, t)) * 2) / 2 for t in times]
     found = _found(times, watts, work, step_watts=0.5)
-    assert found.added_watts == pytest.approx(3.5)
-    assert 0.3 < found.half_watts < 0.5
+    assert found.added_watts.value == pytest.approx(3.5)
+    assert 0.3 < found.added_watts.half < 0.5
 
 
 def test_drift_cancels_in_the_line_through_the_neighbours():
     work, times = _work(60.0, pieces=300, seed=1)
     found = _found(times, [5 + 3 * _share(work, t) + 0.2 * t / 1e9 for t in times], work)
-    assert found.added_watts == pytest.approx(3.0, abs=1e-6)
-    assert found.half_watts < 0.001
+    assert found.added_watts.value == pytest.approx(3.0, abs=1e-6)
+    assert found.added_watts.half < 0.001
 
 
 def test_readings_of_a_step_are_of_whole_pieces():
@@ -127,7 +127,7 @@ def test_readings_of_a_step_are_of_whole_pieces():
     work = [OnStep(i * 600_000_000, i * 600_000_000 + 300_000_000, 3) for i in range(1, 100)]
     times = list(range(3_000_000, 60_000_000_000, 25_000_000))
     watts = [5 + 6 * _share(work, t) * (t % 100_000_000 < 50_000_000) for t in times]
-    assert _found(times, watts, work).added_watts == pytest.approx(3.0, abs=0.2)
+    assert _found(times, watts, work).added_watts.value == pytest.approx(3.0, abs=0.2)
 
 
 def test_delay_and_averaging_are_found_together():
@@ -137,7 +137,7 @@ def test_delay_and_averaging_are_found_together():
     assert found.problems == ()
     assert found.lag_seconds == pytest.approx(0.2, abs=0.03)
     assert found.averaging_seconds == pytest.approx(0.3, abs=0.03)
-    assert found.added_watts == pytest.approx(3.0, abs=0.01)
+    assert found.added_watts.value == pytest.approx(3.0, abs=0.01)
 
 
 def test_on_steps_that_grow_with_time_are_a_trend():
