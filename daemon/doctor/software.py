@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from ...collectors.backends.tensorrt_probe import Capabilities
 from ...collectors.base import Stamped
@@ -25,7 +24,7 @@ from ...parsers.nvml import GpuFacts, parse_nvml_line
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
 from ...parsers.values import DLAS
-from ..settings.config import OTLP_PACKAGE, OTLP_REMEDY, Otlp, Workload, split_listen
+from ..settings.config import Workload, split_listen
 from .findings import Board, Check, Context, Finding, docker
 
 
@@ -404,7 +403,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def judge_cuda_python(versions: Mapping[str, str | None], l4t: str | None, needed: bool) -> Finding:
-    """Report the Python binding of CUDA, and whether its waits release the interpreter lock.
+    """Report the Python binding of CUDA.
 
     ``versions`` are by distribution. ``l4t`` determines CUDA and so the binding to install.
     """
@@ -413,14 +412,7 @@ def judge_cuda_python(versions: Mapping[str, str | None], l4t: str | None, neede
         if not needed:
             return Check("cuda_python").note("no cuda-python")
         return Check("cuda_python").missing("no cuda-python", f"{PIP_INSTALL} '{_binding_of(l4t)}'")
-    releases_lock = _numbers(version)[:2] >= (12, 9)
-    check = Check("cuda_python", distribution=name, version=version, frees_gil=releases_lock)
-    if releases_lock:
-        return check.good(f"{name} {version}")
-    return check.note(
-        f"{name} {version} keeps Python's lock while it waits (12.9 and later do not);"
-        " each executor is a process of its own, so none waits for another"
-    )
+    return Check("cuda_python", distribution=name, version=version).good(f"{name} {version}")
 
 
 def _binding_of(l4t: str | None) -> str:
@@ -539,27 +531,6 @@ def check_service(context: Context) -> Iterator[Finding]:
         health = machine.get(local, port, "/healthz")
         ready = machine.get(local, port, "/readyz") if health.status == 200 else health
         yield judge_daemon(listen, health, ready)
-    if context.config.otlp is not None:
-        yield check_otlp(machine, context.config.otlp)
-
-
-def check_otlp(machine: Machine, settings: Otlp) -> Finding:
-    """Report whether metrics and runs can be sent: the packages, the files, and the receiver."""
-    endpoint = settings.endpoint
-    check = Check("otlp", endpoint=endpoint, version=machine.package(OTLP_PACKAGE))
-    if machine.package(OTLP_PACKAGE) is None:
-        return check.missing("nothing is sent by OTLP: its packages are missing", OTLP_REMEDY)
-    for file in (settings.headers_file, settings.ca_file, settings.cert_file, settings.key_file):
-        if file is not None and not machine.can_read(str(file)):
-            remedy = f"let the daemon's user read it: namei -l {file} shows the owner"
-            return check.broken(f"nothing is sent by OTLP: {file} cannot be read", remedy)
-    parts = urlsplit(endpoint)
-    if parts.scheme == "http":  # of TLS, only the daemon knows whether it works
-        answer = machine.get(parts.hostname or "", parts.port or 80, parts.path or "/")
-        if answer.status is None:
-            message = f"no OTLP receiver answers at {endpoint} ({answer.message})"
-            return check.broken(message, "start it, or correct otlp.endpoint; data waits meanwhile")
-    return check.good(f"metrics and runs are sent to {endpoint}")
 
 
 def judge_unit(answer: Answer | None) -> Finding:
