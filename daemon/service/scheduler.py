@@ -1,25 +1,34 @@
-"""The plan of the workloads, and the thread of each device that runs them."""
+"""The plan of the workloads, what keeps a run from it, and the thread of each device."""
 
 import logging
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice, takewhile
+from typing import NamedTuple, TypeAlias
 
 from cronsim import CronSim
 
+from ...parsers import signals
+from ..export.snapshot import Snapshot
 from ..measure.run_report import SkipReason
 from ..session.executor import Executor, Verdict
 from ..session.session import InFlightRun, Job, Session, begin_trace, make_order
-from ..settings.config import Workload
-from .guards import Refusal
+from ..settings.config import Guards, Workload
 
 # If the wall clock moved by more than this against the monotonic one, it was set, not slewed.
 _STEP_NS = 1_000_000_000
 # Missed cron times are counted one by one; a week of minutes is enough.
 _MISSED_AT_MOST = 10_000
+# Over so long a time the share of a guard of duty is judged.
+_DUTY_SECONDS = 3600.0
+_RUNS_AT_MOST = 4096
+
+Refusal: TypeAlias = tuple[SkipReason, str]
+"""Why a run is skipped: the kind of reason, and a sentence."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -151,6 +160,72 @@ class Scheduler:
             if not missed or entry.workload.missed == "run_once":
                 found.append(due)
         return sorted(found, key=lambda due: due.due_ns)
+
+
+class _Run(NamedTuple):
+    workload: str
+    begin_ns: int
+    end_ns: int
+
+
+class Guard:
+    """Judges whether a run may begin, by the newest telemetry and the runs of the last hour.
+
+    A zone or battery that the telemetry does not have at present guards nothing.
+    """
+
+    def __init__(self, snapshot: Callable[[], Snapshot], now_ns: Callable[[], int]) -> None:
+        """Prepare; ``now_ns`` is CLOCK_MONOTONIC."""
+        self._snapshot = snapshot
+        self._now_ns = now_ns
+        self._began_ns = now_ns()
+        self._runs: deque[_Run] = deque(maxlen=_RUNS_AT_MOST)
+        self._lock = threading.Lock()
+
+    def ran(self, workload: str, begin_ns: int, end_ns: int) -> None:
+        """Count the time of a run that has ended."""
+        with self._lock:
+            self._runs.append(_Run(workload, begin_ns, end_ns))
+
+    def refusal(self, workload: Workload, everywhere: Guards) -> Refusal | None:
+        """Return why a run of a workload may not begin now; ``None`` if it may.
+
+        Args:
+            everywhere: Guards of all workloads together.
+        """
+        return next(self._refusals(workload, everywhere), None)
+
+    def _refusals(self, workload: Workload, everywhere: Guards) -> Iterator[Refusal]:
+        snapshot, now_ns = self._snapshot(), self._now_ns()
+        is_fresh = any(source.is_fresh(now_ns) for source in snapshot.sources)
+        values = snapshot.values if is_fresh else {}
+        for guards, name in ((workload.guards, workload.name), (everywhere, None)):
+            guard = "its guard" if name else "the guard of all workloads"
+            for zone, limit in guards.skip_above_celsius.items():
+                celsius = values.get(signals.TEMPERATURE.column(zone))
+                if celsius is not None and celsius > limit:
+                    words = f"{zone} has {celsius:.1f} °C, and {guard} is {limit:g} °C"
+                    yield "guard_temperature", words
+            if (least := guards.skip_below_battery) is not None:
+                charges = signals.BATTERY_CHARGE.by_label(values).values()
+                if charges and (charge := min(charges)) < least:
+                    words = f"the battery has {charge:.0%}, and {guard} is {least:.0%}"
+                    yield "guard_battery", words
+            if (most := guards.duty) is not None and self._share(name, now_ns) > most:
+                share, whose = self._share(name, now_ns), "its runs" if name else "all runs"
+                words = f"{whose} took {share:.1%} of the last hour, and {guard} is {most:.1%}"
+                yield "guard_duty", words
+
+    def _share(self, workload: str | None, now_ns: int) -> float:
+        """Return the share of the last hour, or of the time since the start, that runs took."""
+        since_ns = max(self._began_ns, now_ns - round(_DUTY_SECONDS * 1e9))
+        with self._lock:
+            took_ns = sum(
+                run.end_ns - max(run.begin_ns, since_ns)
+                for run in self._runs
+                if run.end_ns > since_ns and workload in (None, run.workload)
+            )
+        return took_ns / max(now_ns - since_ns, 1)
 
 
 @dataclass

@@ -30,8 +30,7 @@ from ..web.application import Serving, make_app
 from ..web.authentication import Gate, host_names, read_token, write_token
 from ..web.server import serve, url_of
 from ..web.web_config import WebRules
-from .guards import Guard, Refusal
-from .scheduler import Due, ExecutorThread, Now, RunQueues, Scheduler
+from .scheduler import Due, ExecutorThread, Guard, Now, Refusal, RunQueues, Scheduler
 
 _LOG = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from tegrascope.collectors.base import Stamped
 from tegrascope.collectors.board.sysfs import FINDERS
 from tegrascope.daemon.export.snapshot import Snapshot, SourceState
-from tegrascope.daemon.service.guards import Guard
+from tegrascope.daemon.service.scheduler import Guard
 from tegrascope.daemon.settings.config import Config, Guards, Workload
 from tegrascope.parsers.tegrastats import parse_line
 

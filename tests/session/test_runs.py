@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.service.guards import Refusal
 from tegrascope.daemon.service.scheduler import ExecutorThread
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.daemon.session.session import FAR_OFF_NS, InFlightRun, Job, Session
@@ -271,7 +270,7 @@ def test_overlap_is_refused_with_its_reason(bench):
 
 def test_guarded_run_is_recorded_as_skipped(bench, tmp_path):
     took: list[tuple[str, int]] = []
-    hot = Refusal("guard_temperature", "tj has 90 °C")
+    hot = ("guard_temperature", "tj has 90 °C")
     runner = ExecutorThread(
         Executor("gpu", argv=COMMAND),
         bench.session,
