@@ -7,12 +7,13 @@ count, but a condition about a range of time needs samples of that range.
 import json
 import re
 import sqlite3
-from collections import Counter, defaultdict
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from itertools import groupby, pairwise, takewhile
-from math import fsum, isnan, nan
+from dataclasses import dataclass
+from itertools import groupby, takewhile
+from math import fsum
 from operator import itemgetter
 from statistics import linear_regression
 from typing import NamedTuple
@@ -21,10 +22,12 @@ from ...collectors.board.boards import RailRule
 from ...parsers import signals
 from ...parsers.values import DLAS
 from ..export.snapshot import Snapshot, WorkloadState
-from ..measure.dla import by_core
-from ..measure.run_report import SkipReason
+from ..measure.blocks import WindowSlice
+from ..measure.energy import Curve, inside, known
+from ..measure.energy_report import module_curve
+from ..measure.run_report import SkipReason, Span
 from ..measure.timeline import Timeline
-from ..measure.utilization import mean_present
+from ..measure.utilization import mean_present, throttle_counts
 from ..store.history import History
 
 NEAR_TRIP_CELSIUS = 3.0
@@ -65,9 +68,10 @@ _AGAIN_NS = {
 }
 # Runs of a workload that the median of the week is made of, and the last ones, which all count.
 _SAMPLED, _LAST = 100, 20
-# Points of a zone that its rate needs: blocks of ten seconds, as many as the alert waits for.
-_LEAST_BLOCKS = 30
+# Time of a zone that its rate needs: as long as the alert waits.
+_LEAST_RISE_NS = 5 * _MINUTE
 _SEVERITIES = ("critical", "warning", "info")
+_OF_MINUTES = (signals.RAIL_POWER, signals.THROTTLE_EVENTS, signals.THROTTLE_ACTIVE)
 _DLA = (
     signals.DLA_ON,
     signals.DLA_LOAD,
@@ -106,6 +110,10 @@ class Moment:
     wall_ns: int
     rule: RailRule | None
     is_fresh: bool
+
+    def last(self, minutes: int) -> Span:
+        """Return the last minutes."""
+        return Span(begin_ns=self.now_ns - minutes * _MINUTE, end_ns=self.now_ns)
 
 
 class Troubles:
@@ -148,43 +156,32 @@ class Troubles:
             self._found[name] = moment.now_ns, found
         return found
 
+    def _last(
+        self, moment: Moment, minutes: int, wanted: Callable[[str], bool]
+    ) -> tuple[WindowSlice, Span]:
+        """Return the samples of the last minutes and of those the span, with the one before it."""
+        window = moment.last(minutes)
+        return self._timeline.cut(window.begin_ns, window.end_ns, wanted), window
+
     def _of_minutes(self, moment: Moment) -> Iterator[Trouble]:
         """Yield throttling, and the mean power above the budget."""
-        rails = () if moment.rule is None else tuple(moment.rule.total)
-        rails = tuple(map(signals.RAIL_POWER.column, rails))
-
-        def is_wanted(column: str) -> bool:
-            return column in rails or signals.THROTTLE_EVENTS.owns(column)
-
-        def since_ns(minutes: int) -> int:
-            return moment.wall_ns - minutes * _MINUTE
-
-        watts: list[float] = []
-        counts: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-        longest_ns = since_ns(max(minutes for _, _, minutes, _ in THROTTLING))
-        for block in self._timeline.blocks_since(longest_ns, wanted=is_wanted):
-            for kind, column in signals.THROTTLE_EVENTS.by_label(block.columns).items():
-                known = zip(block.wall_ns, column, strict=True)
-                counts[kind].extend(pair for pair in known if not isnan(pair[1]))
-            if rails and block.columns.keys() >= set(rails):
-                columns = (block.columns[rail] for rail in rails)
-                rows = zip(block.wall_ns, *columns, strict=True)
-                watts += [fsum(at) for wall, *at in rows if wall >= since_ns(BUDGET_MINUTES)]
-        mean, budget = mean_present(watts), moment.snapshot.limits.power_watts
-        if budget is not None and mean > budget:
-            text = f"the module draws {mean:.1f} W on average; the budget is {budget:g} W"
-            yield Trouble("TegraPowerBudgetExceeded", "warning", text)
+        longest = max(minutes for _, _, minutes, _ in THROTTLING)
+        samples, _ = self._last(moment, longest, _is_of_minutes)
+        power, budget = module_curve(samples, moment.rule), moment.snapshot.limits.power_watts
+        if power is not None and budget is not None:
+            mean = mean_present(power.watts[inside(power.times_ns, moment.last(BUDGET_MINUTES))])
+            if mean > budget:
+                text = f"the module draws {mean:.1f} W on average; the budget is {budget:g} W"
+                yield Trouble("TegraPowerBudgetExceeded", "warning", text)
         now = _throttled_now(moment)
         meanings = signals.THROTTLE_UNDER_VOLTAGE.by_label(moment.snapshot.values)
         for alert, kinds, minutes, normal in THROTTLING:
+            counts = throttle_counts(samples, moment.last(minutes)) or {}
             for kind in filter(re.compile(kinds).fullmatch, counts.keys() - now):
                 is_under_voltage = meanings.get(kind) == 1
                 if is_under_voltage != (alert == "TegraUnderVoltage"):
                     continue
-                # A counter that fell was reset.
-                recent = [count for wall, count in counts[kind] if wall >= since_ns(minutes)]
-                events = int(sum(max(b - a, 0.0) for a, b in pairwise(recent)))
-                if events > normal:
+                if (events := counts[kind]) > normal:
                     times = "once" if events == 1 else f"{events} times"
                     cause = f"{kind}, a supply voltage too low," if is_under_voltage else kind
                     text = f"throttled by {cause} {times} in the last {minutes} minutes"
@@ -194,88 +191,85 @@ class Troubles:
         """Yield what needs samples of many minutes."""
         if moment.is_fresh:
             yield from (*self._rising(moment), *self._swap(moment))
-            yield from (*self._cores(moment), *self._idle(moment))
+            yield from (*self._busy(moment), *self._idle(moment))
 
     def _rising(self, moment: Moment) -> Iterator[Trouble]:
         """Yield the zones that reach their shutdown within an hour at the present rate."""
-        points: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
-        since_ns = moment.wall_ns - RISING_MINUTES * _MINUTE
-        for block in self._timeline.blocks_since(since_ns, wanted=signals.TEMPERATURE.owns):
-            at = fsum((wall - moment.wall_ns) / _MINUTE for wall in block.wall_ns)
-            for zone, column in signals.TEMPERATURE.by_label(block.columns).items():
-                celsius = mean_present(column)
-                if not isnan(celsius):
-                    points[zone].append((at / len(block.wall_ns), celsius))
         for zone, celsius in signals.TEMPERATURE.by_label(moment.snapshot.values).items():
             trip = moment.snapshot.trips_celsius.get((zone, "critical"))
-            is_warm = trip is not None and trip - WARM_CELSIUS < celsius
-            if trip is None or not is_warm or len(points[zone]) < _LEAST_BLOCKS:
+            if trip is None or not trip - WARM_CELSIUS < celsius <= trip - NEAR_TRIP_CELSIUS:
                 continue
-            slope, now = linear_regression(*zip(*points[zone], strict=True))
-            reached = now + slope * AHEAD_MINUTES
-            if reached > trip and celsius <= trip - NEAR_TRIP_CELSIUS:
+            column = signals.TEMPERATURE.column(zone)
+            samples, _ = self._last(moment, RISING_MINUTES, column.__eq__)
+            seen = known(samples.times_ns, samples.columns.get(column, ()))
+            if not seen.times_ns or seen.times_ns[-1] - seen.times_ns[0] < _LEAST_RISE_NS:
+                continue
+            minutes = [(at - moment.now_ns) / _MINUTE for at in seen.times_ns]
+            slope, now = linear_regression(minutes, seen.watts)
+            if now + slope * AHEAD_MINUTES > trip:
                 text = f"{zone} reaches {trip:.1f} °C, its shutdown, within an hour at this rate"
                 yield Trouble("TegraTemperatureRising", "warning", text)
 
     def _swap(self, moment: Moment) -> Iterator[Trouble]:
         """Yield swap that grew in the last minutes, and in those before."""
-        column, middle_ns = signals.SWAP_USED.column(), moment.wall_ns - SWAP_MINUTES * _MINUTE
-        begin_ns = middle_ns - SWAP_MINUTES * _MINUTE
+        column, middle_ns = signals.SWAP_USED.column(), moment.now_ns - SWAP_MINUTES * _MINUTE
         total = moment.snapshot.values.get(signals.SWAP_TOTAL.column())
-        used = moment.snapshot.values.get(column)
-        if not total or used is None or not self._timeline.covers(begin_ns):
+        samples, window = self._last(moment, 2 * SWAP_MINUTES, column.__eq__)
+        if not total or column not in samples.columns or not _covers(samples, window):
             return
-        first = middle = nan
-        for block in self._timeline.blocks_since(begin_ns, middle_ns, column.__eq__):
-            for wall, value in zip(block.wall_ns, block.columns.get(column, ()), strict=False):
-                if wall <= middle_ns and not isnan(value):
-                    first, middle = value if isnan(first) else first, value
-        if min(used - middle, middle - first) > SWAP_RATIO * total:
-            share, minutes = (used - first) / total, 2 * SWAP_MINUTES
+        used, place = samples.columns[column], bisect_right(samples.times_ns, middle_ns) - 1
+        grown = (used[-1] - used[place], used[place] - used[0])
+        if all(one > SWAP_RATIO * total for one in grown):
+            share, minutes = (used[-1] - used[0]) / total, 2 * SWAP_MINUTES
             text = f"{100 * share:.0f} % of the swap was filled in {minutes} minutes, and it grows"
             yield Trouble("TegraSwapGrowing", "warning", text)
 
-    def _cores(self, moment: Moment) -> Iterator[Trouble]:
+    def _busy(self, moment: Moment) -> Iterator[Trouble]:
         """Yield the DLA cores that are fully loaded, or used less than the limits expect."""
-        if self._timeline.covers(moment.wall_ns - SATURATED_MINUTES * _MINUTE):
-            for core, known in self._known(moment, SATURATED_MINUTES).items():
-                if known.busy is not None and known.busy > SATURATED_RATIO:
-                    last = f"of the last {SATURATED_MINUTES} minutes"
-                    text = f"{core} was busy for {100 * known.busy:.0f} % {last}"
-                    yield Trouble("TegraDlaSaturated", "warning", text)
+        for core, (_, busy, _) in self._cores(moment, SATURATED_MINUTES).items():
+            if busy is not None and busy > SATURATED_RATIO:
+                share, last = f"{100 * busy:.0f} %", f"of the last {SATURATED_MINUTES} minutes"
+                text = f"{core} was busy for {share} {last}"
+                yield Trouble("TegraDlaSaturated", "warning", text)
         expected = moment.snapshot.limits.dla_busy_ratio
-        if expected and self._timeline.covers(moment.wall_ns - UNDERUSED_MINUTES * _MINUTE):
-            for core, known in self._known(moment, UNDERUSED_MINUTES).items():
-                most = known.powered if known.traced is None else known.traced
-                if core in expected and most is not None and most < expected[core]:
-                    last = f"of the last {UNDERUSED_MINUTES} minutes"
-                    text = (
-                        f"{core} was busy for {100 * most:.0f} % {last}, at most;"
-                        f" limits.dla_busy_ratio is {100 * expected[core]:.0f} %"
-                    )
-                    yield Trouble("TegraDlaUnderused", "warning", text)
+        for core, one in self._cores(moment, UNDERUSED_MINUTES).items() if expected else ():
+            most = one.powered if one.traced is None else one.traced
+            if core in expected and most is not None and most < expected[core]:
+                last = f"of the last {UNDERUSED_MINUTES} minutes"
+                text = (
+                    f"{core} was busy for {100 * most:.0f} % {last}, at most;"
+                    f" limits.dla_busy_ratio is {100 * expected[core]:.0f} %"
+                )
+                yield Trouble("TegraDlaUnderused", "warning", text)
 
-    def _known(self, moment: Moment, minutes: int) -> "dict[str, _Core]":
-        """Return what the last minutes say of each core."""
-        cores: defaultdict[str, _Core] = defaultdict(_Core)
-        since_ns = moment.wall_ns - minutes * _MINUTE
-        for block in self._timeline.blocks_since(since_ns, wanted=_is_of_a_dla):
-            for signal in _DLA:
-                for core, column in by_core(signal, block.columns).items():
-                    cores[core].add(signal, block.times_ns, column)
-        return dict(sorted(cores.items()))
+    def _cores(self, moment: Moment, minutes: int) -> "dict[str, _Core]":
+        """Return what is known of each core in the last minutes; nothing if samples are missing."""
+        samples, window = self._last(moment, minutes, _is_of_a_dla)
+        if not _covers(samples, window):
+            return {}
+        cores: dict[str, _Core] = {}
+        for number, core in enumerate(DLAS):
+            on, load, worked, powered = (
+                known(samples.times_ns, samples.columns.get(signal.column(number), ()))
+                for signal in _DLA
+            )
+            traced, counted, gates = _growth(worked), _growth(powered), len(on.watts)
+            # tegrastats prints no load for a core that is off.
+            loaded = fsum(load.watts) / gates if gates else None
+            gate = fsum(on.watts) / gates if gates else None
+            busy = loaded if traced is None else traced
+            cores[core] = _Core(traced, busy, gate if counted is None else counted)
+        return cores
 
     def _idle(self, moment: Moment) -> Iterator[Trouble]:
         """Yield the runs on a DLA that have been in flight while its core had no power."""
         since_ns = moment.wall_ns - IDLE_MINUTES * _MINUTE
-        if not self._timeline.covers(since_ns):
-            return
         long = [
             (state, began_ns)
             for state in moment.snapshot.workloads.values()
             if state.active_run and (began_ns := state.active_wall_ns) and began_ns <= since_ns
         ]
-        cores = self._known(moment, IDLE_MINUTES) if long else {}
+        cores = self._cores(moment, IDLE_MINUTES) if long else {}
         for state, began_ns in long:
             if state.device in cores and cores[state.device].powered == 0:
                 minutes = (moment.wall_ns - began_ns) // _MINUTE
@@ -342,57 +336,34 @@ class Troubles:
                 yield Trouble("TegraInferenceDeadlineMissed", "warning", text)
 
 
-@dataclass
-class _Core:
-    """Summary of a DLA core in a range of time; no sample is kept, since there may be many.
+class _Core(NamedTuple):
+    """Shares of a range of time of a DLA core; ``None`` if unknown.
 
     Attributes:
-        gates: Number of samples of the gate; ``open`` of them were 1.
-        load: Sum of the loads that tegrastats prints; a core that is off has none.
-        counted: First and last value of each counter, with its time.
+        traced: In which it had a task, by the trace; ``busy`` is the same, or else by tegrastats.
+        powered: In which it had power, by the kernel's count or else by the gate.
     """
 
-    gates: int = 0
-    open: float = 0.0
-    load: float = 0.0
-    counted: dict[str, tuple[int, float, int, float]] = field(default_factory=dict)
+    traced: float | None
+    busy: float | None
+    powered: float | None
 
-    def add(self, signal: signals.Signal, times_ns: Sequence[int], column: Sequence[float]) -> None:
-        known = [place for place, value in enumerate(column) if not isnan(value)]
-        if not known:
-            return
-        if signal is signals.DLA_ON:
-            self.gates += len(known)
-            self.open += fsum(column[place] for place in known)
-        elif signal is signals.DLA_LOAD:
-            self.load += fsum(column[place] for place in known)
-        else:
-            last = times_ns[known[-1]], column[known[-1]]
-            first = self.counted.get(signal.template, (times_ns[known[0]], column[known[0]]))[:2]
-            self.counted[signal.template] = *first, *last
 
-    @property
-    def traced(self) -> float | None:
-        """Share in which the core had a task, by the trace."""
-        return self._rate(signals.DLA_BUSY_SECONDS)
+def _covers(samples: WindowSlice, window: Span) -> bool:
+    """Return whether a sample is at the begin of a window, or before."""
+    return bool(samples.times_ns) and samples.times_ns[0] <= window.begin_ns
 
-    @property
-    def busy(self) -> float | None:
-        """The same, or else by tegrastats."""
-        traced = self.traced
-        return traced if traced is not None or not self.gates else self.load / self.gates
 
-    @property
-    def powered(self) -> float | None:
-        """Share in which the core had power, by the kernel's count or else by the gate."""
-        counted = self._rate(signals.DLA_POWERED_SECONDS)
-        return counted if counted is not None or not self.gates else self.open / self.gates
+def _growth(counter: Curve) -> float | None:
+    """Return the growth of a counter of seconds per second; ``None`` if it is not known."""
+    if len(counter.watts) < 2 or counter.watts[-1] < counter.watts[0]:  # it was reset
+        return None
+    seconds = (counter.times_ns[-1] - counter.times_ns[0]) / _S
+    return min((counter.watts[-1] - counter.watts[0]) / seconds, 1.0)
 
-    def _rate(self, signal: signals.Signal) -> float | None:
-        begin_ns, before, end_ns, after = self.counted.get(signal.template, (0, 0.0, 0, 0.0))
-        if end_ns <= begin_ns or after < before:  # it was reset
-            return None
-        return min((after - before) / (end_ns - begin_ns) * _S, 1.0)
+
+def _is_of_minutes(column: str) -> bool:
+    return any(signal.owns(column) for signal in _OF_MINUTES)
 
 
 def _is_of_a_dla(column: str) -> bool:

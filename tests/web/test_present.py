@@ -94,7 +94,7 @@ def test_companion_without_data_is_a_trouble(board):
 
 
 def test_throttling_of_ten_minutes_is_counted(board):
-    """Older events, normal caps, a few over-current events and a reset counter add nothing."""
+    """Older events, normal caps and a few over-current events add nothing; a counter was reset."""
     kinds = {
         "gpu_thermal": (0, 100, 100, 102, 1),
         "cpu_thermal": (7, 8, 8, 8, 8),
@@ -107,7 +107,7 @@ def test_throttling_of_ten_minutes_is_counted(board):
             ago, **{f"throttle__{kind}__events": counts[number] for kind, counts in kinds.items()}
         )
     assert board.troubles() == [
-        ("warning", "throttled by gpu_thermal 2 times in the last 10 minutes"),
+        ("warning", "throttled by gpu_thermal 3 times in the last 10 minutes"),
         ("warning", "throttled by oc2 16 times in the last 15 minutes"),
     ]
 
