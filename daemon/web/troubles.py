@@ -62,8 +62,7 @@ _MINUTE, _HOUR, _DAY = 60 * _S, 3600 * _S, 86_400 * _S
 _AGAIN_NS = {
     "minutes": 10 * _S,
     "hours": _MINUTE,
-    "schedule": _MINUTE,
-    "deadlines": _MINUTE,
+    "runs": _MINUTE,
     "week": 10 * _MINUTE,
 }
 # Runs of a workload that the median of the week is made of, and the last ones, which all count.
@@ -82,14 +81,10 @@ _GOOD = (
     "json_array(workload, device, started_wall_ns, json_extract(report, '$.latency.p50_seconds'),"
     " json_extract(report, '$.energy.gross_joules_per_inference'))"
 )
-_STARTED = (
-    "json_array(started_wall_ns, outcome, json_extract(report, '$.lateness_seconds'),"
-    " json_extract(report, '$.skip_reason'))"
-)
-
-_MISSES = (
-    "json_array(started_wall_ns, workload, device, json_extract(report, '$.deadline.misses'),"
-    " json_extract(report, '$.inferences'))"
+_RUN = (
+    "json_array(started_wall_ns, workload, device, outcome,"
+    " json_extract(report, '$.lateness_seconds'), json_extract(report, '$.skip_reason'),"
+    " json_extract(report, '$.deadline.misses'), json_extract(report, '$.inferences'))"
 )
 
 
@@ -136,8 +131,7 @@ class Troubles:
                 *_of_workloads(moment),
                 *self._cached("minutes", self._of_minutes, moment),
                 *self._cached("hours", self._of_hours, moment),
-                *self._cached("schedule", self._schedule, moment),
-                *self._cached("deadlines", self._deadlines, moment),
+                *self._cached("runs", self._of_runs, moment),
                 *self._cached("week", self._regressions, moment),
             ),
             key=lambda one: _SEVERITIES.index(one.severity),
@@ -301,33 +295,29 @@ class Troubles:
                     text = f"{words} of {workload} is {times:.2f} times its median of the week"
                     yield Trouble(alert, "warning", text)
 
-    def _schedule(self, moment: Moment) -> Iterator[Trouble]:
-        """Yield that runs of the last hours started late, or did not start."""
+    def _of_runs(self, moment: Moment) -> Iterator[Trouble]:
+        """Yield that runs of the last hours started late, did not start, or missed deadlines."""
         since_ns = moment.wall_ns - SCHEDULE_HOURS * _HOUR
-        picked = map(json.loads, self._history.pick_runs(_STARTED))
+        missing_since_ns = moment.wall_ns - DEADLINE_HOURS * _HOUR
+        picked = map(json.loads, self._history.pick_runs(_RUN))
         started = late = skipped = 0
-        for _, outcome, lateness, reason in takewhile(lambda row: row[0] >= since_ns, picked):
+        misses: Counter[tuple[str, str]] = Counter()
+        inferences: Counter[tuple[str, str]] = Counter()
+        for run in takewhile(lambda row: row[0] >= since_ns, picked):
+            at_ns, workload, device, outcome, lateness, reason, missed, count = run
             skipped += reason in MISSED
             if lateness is not None and (outcome != "skipped" or reason == "unavailable"):
                 started += 1
                 late += lateness > LATE_SECONDS
+            if missed is not None and at_ns >= missing_since_ns:
+                misses[workload, device] += missed
+                inferences[workload, device] += count
         if late > LEAST_RUNS and late > LATE_RATIO * started:
             words = f"{late} of {started} runs started more than {LATE_SECONDS:g} s late"
             yield Trouble("TegrascopeScheduleLate", "warning", f"{words} in {SCHEDULE_HOURS} hours")
         if skipped > max(LEAST_RUNS, started):
             words = f"{skipped} runs did not start in {SCHEDULE_HOURS} hours; {started} did"
             yield Trouble("TegrascopeRunsSkipped", "warning", words)
-
-    def _deadlines(self, moment: Moment) -> Iterator[Trouble]:
-        """Yield the workloads that missed their deadline in runs of the last hour."""
-        since_ns = moment.wall_ns - DEADLINE_HOURS * _HOUR
-        misses: Counter[tuple[str, str]] = Counter()
-        inferences: Counter[tuple[str, str]] = Counter()
-        picked = map(json.loads, self._history.pick_runs(_MISSES))
-        for _, *of, missed, count in takewhile(lambda row: row[0] >= since_ns, picked):
-            if missed is not None:
-                misses[tuple(of)] += missed
-                inferences[tuple(of)] += count
         for (workload, device), missed in misses.items():
             share = missed / max(inferences[workload, device], 1)
             if missed > LEAST_MISSES and share > LATE_SHARE:
