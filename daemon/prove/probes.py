@@ -20,7 +20,7 @@ import msgspec
 from ...collectors.board.boards import jetpack_of
 from ...collectors.board.machine import Machine
 from ...collectors.board.power import SOCKET, PowerClient
-from ...collectors.board.readers import available_bytes, clock_of, clocks_locked
+from ...collectors.board.readers import available_bytes, clocks_locked
 from ...collectors.board.sysfs import FINDERS
 from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child, start_tied
@@ -30,7 +30,6 @@ from ...parsers import nvpmodel
 from ...parsers.dla import Ended, Lost, Submitted, parse_trace_line
 from ...parsers.errors import PIP_INSTALL, ParseError, UserError
 from ...parsers.records import Record
-from ...parsers.signals import GPU_FREQUENCY
 from ..doctor.findings import read_board
 from ..doctor.software import DLA_TRACE, TEGRASTATS, TRTEXEC
 from .belief import Evidence
@@ -296,17 +295,6 @@ def _rail_times(board: BoardAccess, seconds: float) -> Evidence:  # noqa: ARG001
     return Evidence(lines=tuple(lines))
 
 
-def _devfreq(board: BoardAccess, seconds: float) -> Evidence:  # noqa: ARG001
-    """Note the devices with a clock, and which of them we take for the GPU's."""
-    lines = []
-    for path in board.machine.find("/sys/class/devfreq/*"):
-        name = path.rpartition("/")[2]
-        known = clock_of(name)
-        is_gpu = known is not None and known[0] is GPU_FREQUENCY
-        lines.append(clean(f"gpu {is_gpu}: {name}"))
-    return Evidence(lines=tuple(lines))
-
-
 def _socket(board: BoardAccess, seconds: float, path: str, enable: str) -> Evidence:
     """Read lines of a socket of the service, and count tegrastats before and after."""
 
@@ -542,7 +530,6 @@ _FUNCTIONS: dict[str, Callable[[BoardAccess, float], Evidence]] = {
     "board": _board,
     "rail_times": _rail_times,
     "files_time": _files_time,
-    "devfreq": _devfreq,
     "tegrastats": _tegrastats,
     "root_tegrastats": partial(_tegrastats, root=True),
     "socket": partial(_socket, path=TEGRASTATS.path, enable=TEGRASTATS.enable),

@@ -7,9 +7,11 @@ from itertools import pairwise
 from statistics import median
 
 from ...collectors.board.boards import find_rail_rule
+from ...collectors.board.readers import clock_of
 from ...parsers import nvpmodel
 from ...parsers.errors import ParseError
 from ...parsers.records import Sample
+from ...parsers.signals import GPU_FREQUENCY
 from ...parsers.tegrastats import parse_line
 from .belief import (
     Checks,
@@ -161,10 +163,11 @@ def files_fast(board: Evidence, times: Evidence) -> Decision:
 @CHECKS.needs("devfreq")
 def gpu_clock(devices: Evidence) -> Decision:
     """A device with a clock is known as the GPU."""
-    names = [text for _, text in devices.items()]
+    names = [path.split("/")[-2] for path, _ in devices.items("/cur_freq$")]
     if not names:
         return not_here("no device has a clock here", "use a Jetson, outside a container")
-    known = [text for _, text in devices.items("^gpu True")]
+    clocks = {name: clock_of(name) for name in names}
+    known = [name for name, clock in clocks.items() if clock and clock[0] is GPU_FREQUENCY]
     return decide(bool(known), f"the GPU is {listed(known)}, of {listed(names)}")
 
 

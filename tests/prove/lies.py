@@ -128,7 +128,7 @@ LIES: dict[str, Lie] = {
     "over_current_readable": Lie("hwmon", lines("name: soctherm_oc", "name: oc")),
     "rail_reading_time": Lie("rail_times", lines(r"(in1_input seconds): .*", r"\1: 9.0")),
     "files_fast": Lie("files_time", lines(r"^seconds: .*", "seconds: 0.0200000")),
-    "gpu_clock": Lie("devfreq", lines("gpu True", "gpu False")),
+    "gpu_clock": Lie("devfreq", lines(r"devfreq/17000000\.\w+", "devfreq/17000000.xxx")),
     "power_mode_status": Lie("nvpmodel", lines("pmode:0001", "pmode:0000")),
     "largest_mode": Lie("nvpmodel", lines("MAX_FREQ 1300000000", "MAX_FREQ 900000000")),
     "sensor_defaults": Lie("hwmon", lines("samples: 1", "samples: 512")),
