@@ -17,6 +17,7 @@ from functools import wraps
 from itertools import islice
 from typing import Any, TypeAlias, get_args
 
+from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -181,6 +182,10 @@ class Serving:
     body_seconds: float = 10.0
 
 
+class _RunAsked(BaseModel):
+    workload: str
+
+
 def make_app(serving: Serving) -> Starlette:
     """Return the ASGI application."""
     routes = _Routes(serving)
@@ -310,7 +315,12 @@ class _Routes:
     )
     async def start_run(self, request: Request) -> Response:
         """Start a configured workload now."""
-        workload = _workload_in(await self._body(request, _RUN_BODY_AT_MOST))
+        body = await self._body(request, _RUN_BODY_AT_MOST)
+        try:
+            workload = _RunAsked.model_validate_json(body).workload
+        except ValidationError as error:
+            reason = error.errors(include_url=False, include_input=False)[0]["msg"]
+            raise HTTPException(400, f'the body is {{"workload": NAME}}; {reason}') from None
         known = self.serving.live.snapshot.workloads
         if workload not in known:
             names = ", ".join(known) or "none"
@@ -480,21 +490,6 @@ def _check_free(places: asyncio.Semaphore, action: str) -> None:
 
 def _ns(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds * 1e9)
-
-
-def _workload_in(body: bytes) -> str:
-    """Return the workload that a body names."""
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise HTTPException(400, f"the body cannot be read as JSON: {reason}") from None
-    workload = document.get("workload") if isinstance(document, dict) else None
-    if not isinstance(workload, str):
-        raise HTTPException(400, 'the body is {"workload": NAME}')
-    if not workload.isprintable():  # as a lone surrogate, which no UTF-8 has
-        raise HTTPException(400, "the name of the workload has characters that cannot be printed")
-    return workload
 
 
 class _Streamed(Response):
