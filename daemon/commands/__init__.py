@@ -106,10 +106,16 @@ def reader(
 
 positive = reader(int, lambda number: number >= 1, "a number from 1 on")
 _seconds = reader(float, lambda seconds: 0 < seconds < float("inf"), "a number of seconds above 0")
+_percentage = reader(
+    lambda text: float(text.removesuffix("%")),
+    lambda value: 0 <= value < 1000,
+    "a percentage from 0 on",
+)
 PLACEHOLDERS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("FILE", "DIR"), Path),
     **dict.fromkeys(("S", "SECONDS"), _seconds),
     "N": positive,
+    "PERCENT": _percentage,
 }
 
 

@@ -8,7 +8,7 @@ from ...parsers.values import printable
 from ..advise.choices import names_in, read_sources
 from ..advise.compose import advise_on, print_advice, read_demands
 from ..terminal import CHECK_SAYS_NO, GOOD, standard_output
-from . import Options, reader
+from . import Options
 
 EXAMPLE = (
     'tegrascope advise bench-out/ --rates "yolo=30,seg=10"\n'
@@ -28,11 +28,6 @@ def add(option: Options) -> None:
     option(
         "--margin PERCENT",
         "take latencies and loads as so much larger (default: %(default)g)",
-        type=reader(
-            lambda text: float(text.removesuffix("%")),
-            lambda value: 0 <= value < 1000,
-            "a percentage from 0 on",
-        ),
         default=10.0,
     )
     option("--json", "for programs; see docs/advise.md")

@@ -13,7 +13,7 @@ from ..compare.sides import Side, published_side, sides_of
 from ..measure.run_report import RunReport
 from ..results.reading import read_result_or_run, validated
 from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, standard_output
-from . import DATABASE, Options, open_history, reader
+from . import DATABASE, Options, open_history
 
 PUBLISHED = "published"
 EXAMPLE = (
@@ -33,11 +33,6 @@ def add(option: Options) -> None:
     option(
         "--fail-if-worse PERCENT",
         "return 3 if latency, throughput or energy is worse by more, with its whole interval",
-        type=reader(
-            lambda text: float(text.removesuffix("%")),
-            lambda value: 0 <= value <= 100,
-            "a percentage from 0 to 100",
-        ),
     )
     option("--json", "for programs; see docs/compare.md")
     option.state_dir("where runs are kept, or the database itself", DATABASE)

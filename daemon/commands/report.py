@@ -3,10 +3,9 @@
 import argparse
 
 from ...collectors.base import SYSTEM_CLOCK
-from ...parsers.values import read_duration
 from ..results.runs_page import page_of_run, page_since
 from ..terminal import GOOD, open_output
-from . import DATABASE, Options, open_history, reader
+from . import DATABASE, Options, duration, open_history
 
 EXAMPLE = "tegrascope report --since 24h -o day.html\n  tegrascope report --run 0193a1 -o run.html"
 
@@ -17,11 +16,7 @@ def add(option: Options) -> None:
     selection(
         "--since DURATION",
         "runs and telemetry of so long ago until now, like 90m or 7d (default: 24h)",
-        type=reader(
-            lambda text: float(str(read_duration(text))),
-            lambda value: 0 < value < 1e9,
-            "a duration, like 90m, 24h or 7d",
-        ),
+        type=duration,
         default=86_400.0,
     )
     selection("--run ID", "one run; a unique part of its id is enough")

@@ -192,7 +192,11 @@ def test_one_run_has_all_of_its_figures(store, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (("--since", "soon", "-o", "x.html"), 2, "'soon' is not a duration"),
+        (
+            ("--since", "soon", "-o", "x.html"),
+            2,
+            "a duration is a number of seconds, or like 500ms",
+        ),
         (("--since", "1h", "--run", "a", "-o", "x.html"), 2, "not allowed with"),
         ((), 2, "-o/--output"),
         (("--run", "nothing", "-o", "x.html"), 1, "no run nothing, or several match"),
