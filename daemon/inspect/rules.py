@@ -1,23 +1,18 @@
 """Records of an inspection, and NVIDIA's rules for the DLA from the two TOML files here."""
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ...collectors.backends.tensorrt_probe import tensorrt_version
 from ...parsers.errors import UsageError
 from ...parsers.records import Ratio, Record
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 # Raised whenever a key changes its meaning or is removed; new keys may come at any time.
 SCHEMA_VERSION: Literal[2] = 2
@@ -412,7 +407,8 @@ def rule_file() -> RuleFile:
 
 
 def _toml(name: str) -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    data: dict[str, Any] = msgspec.toml.decode(Path(__file__).with_name(name).read_bytes())
+    return data
 
 
 def _numbers(version: str) -> tuple[int, ...]:
