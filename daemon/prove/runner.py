@@ -13,17 +13,12 @@ from pydantic import ValidationError
 
 from ... import __version__
 from ...parsers.errors import UserError
-from . import dla, inference, service, telemetry
+from . import dla, inference, telemetry
 from . import probes as steps
 from .belief import DLA_REMEDY, BeliefCheck, Decision, Evidence, beliefs, verdict_of
 from .probes import ROOT_REMEDY, Absent, BoardAccess, Probe
 
-CHECKS: Mapping[str, BeliefCheck] = {
-    **telemetry.CHECKS,
-    **dla.CHECKS,
-    **inference.CHECKS,
-    **service.CHECKS,
-}
+CHECKS: Mapping[str, BeliefCheck] = {**telemetry.CHECKS, **dla.CHECKS, **inference.CHECKS}
 TIME_OVER = "the time was over"
 FULL_SECONDS, QUICK_SECONDS = 1200.0, 180.0
 # A probe that would be cut to less is left out.
