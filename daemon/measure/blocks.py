@@ -291,6 +291,11 @@ class WindowSlice:
         """Return the positions of the samples of a window, its edges included."""
         return slice(bisect_left(self.times_ns, begin_ns), bisect_right(self.times_ns, end_ns))
 
+    def steps(self, column: Sequence[float]) -> Iterator[tuple[int, float, int, float]]:
+        """Yield time and value of each two neighbours of the samples that have a value."""
+        known = ((at, v) for at, v in zip(self.times_ns, column, strict=True) if v == v)
+        return (before + after for before, after in pairwise(known))
+
     def around(self, begin_ns: int, end_ns: int) -> "WindowSlice":
         """Return the samples of a window, with one neighbour on each side where there is one."""
         inside = self.inside(begin_ns, end_ns)

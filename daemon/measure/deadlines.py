@@ -7,8 +7,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from math import isnan
+from itertools import accumulate
 from statistics import median
 
 from ...collectors.processes.stalls import STALLS_AT_MOST
@@ -208,13 +207,6 @@ def _bursts(missed: Times) -> Times:
     return found[:: len(found) // _BURSTS_AT_MOST + 1]
 
 
-def _known(
-    samples: WindowSlice, column: Sequence[float]
-) -> Iterator[tuple[tuple[int, float], tuple[int, float]]]:
-    pairs = zip(samples.times_ns, column, strict=True)
-    return pairwise((at, value) for at, value in pairs if not isnan(value))
-
-
 def _throttled(samples: WindowSlice) -> Iterator[_Spell]:
     """Yield the time between samples of which one shows throttling, or new events of it."""
 
@@ -223,11 +215,11 @@ def _throttled(samples: WindowSlice) -> Iterator[_Spell]:
         return ((kind, column) for kind, column in columns if kind not in NORMAL_CAPS)
 
     for kind, column in of(signals.THROTTLE_EVENTS):
-        for (begin, before), (end, after) in _known(samples, column):
+        for begin, before, end, after in samples.steps(column):
             if after > before:
                 yield "throttled", kind, begin, end, kind
     for kind, column in of(signals.THROTTLE_ACTIVE):
-        for (begin, before), (end, after) in _known(samples, column):
+        for begin, before, end, after in samples.steps(column):
             if before or after:
                 yield "throttled", kind, begin, end, kind
 
@@ -239,10 +231,10 @@ def _lowered(
     for name, (_, column) in clock_figures(samples.columns).items():
         if name not in (device, "emc"):
             continue
-        steps = list(_known(samples, column))
-        usual = [hertz for (begin, _), (end, hertz) in steps if is_in_time(begin, end)]
+        steps = list(samples.steps(column))
+        usual = [hertz for begin, _, end, hertz in steps if is_in_time(begin, end)]
         limit = _CLOCK_RATIO * median(usual) if usual else 0.0
-        for (begin, before), (end, after) in steps:
+        for begin, before, end, after in steps:
             if min(before, after) < limit:
                 what = f"{name} {min(before, after) / 1e6:.0f} MHz"
                 yield "clock_lowered", name, begin, end, what
@@ -258,10 +250,10 @@ def _foreign(samples: WindowSlice, is_in_time: Callable[[int, int], bool]) -> It
             if name == signals.OWN_PROCESS:
                 continue
             subject = f"{name} on dla{signal.fixed['core']}"
-            steps = list(_known(samples, column))
-            usual = [b - a for (begin, a), (end, b) in steps if is_in_time(begin, end)]
+            steps = list(samples.steps(column))
+            usual = [b - a for begin, a, end, b in steps if is_in_time(begin, end)]
             limit = max(_FOREIGN_SECONDS, 2 * median(usual) if usual else 0.0)
-            for (begin, before), (end, after) in steps:
+            for begin, before, end, after in steps:
                 if after - before > limit:
                     yield "foreign_dla_task", subject, begin - LAG_NS, end, subject
 

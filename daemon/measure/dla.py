@@ -39,16 +39,14 @@ def by_core(signal: Signal, columns: Mapping[str, V]) -> dict[str, V]:
 
 def _steps(samples: WindowSlice, signal: Signal, window: Span) -> dict[str, list[Step]]:
     """Return, by core, begin, end and growth of each step of a counter that overlaps a window."""
-    found = {}
-    for core, column in by_core(signal, samples.columns).items():
-        pairs = zip(samples.times_ns, column, strict=True)
-        known = [(at, value) for at, value in pairs if not isnan(value)]
-        found[core] = [
+    return {
+        core: [
             (begin, end, after - before)
-            for (begin, before), (end, after) in pairwise(known)
+            for begin, before, end, after in samples.steps(column)
             if begin < window.end_ns and end > window.begin_ns
         ]
-    return found
+        for core, column in by_core(signal, samples.columns).items()
+    }
 
 
 def _covers(counted: Sequence[Step], window: Span) -> bool:

@@ -1,7 +1,6 @@
 """The other processes that used the board in a window: CPU, DLA and GPU memory by name."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from math import isnan
 
 from ...parsers import signals
@@ -69,7 +68,7 @@ def _dla(one: ProcessShare) -> float:
 def _grown(samples: WindowSlice, signal: Signal, window: Span) -> Mapping[str, float]:
     """Return by how much each counter of a signal grew in a window, by name."""
     columns = signal.by_label(samples.columns)
-    return {name: _growth(samples.times_ns, column, window) for name, column in columns.items()}
+    return {name: _growth(samples, column, window) for name, column in columns.items()}
 
 
 def _largest(samples: WindowSlice, signal: Signal, window: Span) -> Mapping[str, int]:
@@ -80,10 +79,9 @@ def _largest(samples: WindowSlice, signal: Signal, window: Span) -> Mapping[str,
     return {name: int(max(values)) for name, values in known.items() if values}
 
 
-def _growth(times_ns: Sequence[int], column: Sequence[float], window: Span) -> float:
-    known = [(at, value) for at, value in zip(times_ns, column, strict=True) if not isnan(value)]
+def _growth(samples: WindowSlice, column: Sequence[float], window: Span) -> float:
     grown = 0.0
-    for (begin, before), (end, after) in pairwise(known):
+    for begin, before, end, after in samples.steps(column):
         inside = min(end, window.end_ns) - max(begin, window.begin_ns)
         if inside > 0 and after > before:
             grown += (after - before) * inside / (end - begin)
