@@ -43,8 +43,9 @@ def correlate(
     """Pair a run with the telemetry of its own window.
 
     A run that failed or was cut short gets the figures that are known. Energy per inference is
-    withheld if the window is too short (rule 10), if sampling kept step with the inferences (rule
-    11), or if another run drew from the same rails (rule 13). Totals are given anyway, with flags.
+    withheld if the window is too short or has fewer than 200 inferences (rule 10), if sampling kept
+    step with the inferences (rule 11), or if another run drew from the same rails (rule 13). Totals
+    are given anyway, with flags.
 
     Args:
         samples: Samples of ``trace.telemetry_window()`` with a neighbour on each side, or ``None``.
@@ -129,9 +130,10 @@ def correlate(
     if "baseline_disturbed" in raised:
         phases = {"steady": window}
     reading = timing(environment, clock_seconds, quality.late_seconds(samples))
-    measured = measure_energy(
-        samples, phases, rule, inferences if is_shown else None, reading, beats, count
-    )
+    # 200 units do not make a figure per inference.
+    is_many = inferences is not None and inferences >= quality.MINIMUM_INFERENCES
+    divisor = inferences if is_shown and is_many else None
+    measured = measure_energy(samples, phases, rule, divisor, reading, beats, count)
     if measured is not None and measured.baseline_drifted:
         raised["baseline_drift"] = True
     quality_flags = quality.in_order(raised)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...parsers.errors import UnreadableError, UserError
 from ...parsers.inference.aiperf import EnergyReading, Request, parse_record
+from ..measure.quality import MINIMUM_INFERENCES, WITHHOLDING
 from ..measure.run_report import Figure
 from ..results.document import with_half
 from ..terminal import joules
@@ -114,7 +115,11 @@ def described(document: Mapping[str, Any]) -> Iterator[str]:
     words = f"{document['name']}: {document['requests']} requests"
     yield f"{words} ({failed} failed), {tokens:.0f} tokens{reason}"
     energy = document["energy"] or {}
-    is_withheld = energy.get("gross_joules_per_inference") is None
+    causes = [flag for flag in document["quality"] if flag in WITHHOLDING]
+    withheld = [unit for unit, count in counts.items() if count] if causes else []
+    if not causes and 0 < counts["request"] < MINIMUM_INFERENCES:
+        withheld, causes = ["request"], [f"fewer than {MINIMUM_INFERENCES} requests"]
+    shown = {unit: count for unit, count in counts.items() if unit not in withheld}
     figures = {}
     if (gross := energy.get("gross_joules")) is not None:
         figures["whole phase"] = Figure(value=gross, **(energy["gross_interval"] or {}))
@@ -122,16 +127,16 @@ def described(document: Mapping[str, Any]) -> Iterator[str]:
         name = f"{joined['seconds']:.1f} s with a request in flight"
         figures[name] = Figure(**joined["joules"])
     for name, figure in figures.items():
-        yield f"  {name}: {_each(figure, {} if is_withheld else counts)}"
-    if figures and counts["request"] and is_withheld:
-        yield f"  energy per token and request is withheld: {' '.join(document['quality'])}"
+        yield f"  {name}: {_each(figure, shown)}"
+    if figures and withheld:
+        yield f"  energy per {' and '.join(withheld)} is withheld: {', '.join(causes)}"
     if own := document.get("aiperf"):
         when = ""
         if "ends_after_seconds" in own:
             names = ("begins_before_seconds", "ends_after_seconds")
             before, after = (round(own[name], 1) + 0.0 for name in names)  # not -0.0
             when = f"; from {before} s before the first request to {after} s after the last"
-        yield f"  AIPerf's own: {_each(Figure(value=own['joules']), counts)}{when}"
+        yield f"  AIPerf's own: {_each(Figure(value=own['joules']), shown)}{when}"
 
 
 def _each(figure: Figure, counts: Mapping[str, float]) -> str:

@@ -155,7 +155,18 @@ def test_energy_per_unit_is_that_of_the_window_over_its_units():
     assert energy.joules_per_unit_interval.high == energy.gross_interval.high / 3000
     assert energy.net_joules_per_unit == energy.net_joules / 3000
     assert energy.net_joules_per_unit_interval.low == energy.net_interval.low / 3000
-    assert energy.gross_joules_per_inference == energy.gross_joules / 32
+    assert energy.gross_joules_per_inference is energy.net_joules_per_inference is None
+
+
+@pytest.mark.parametrize(("inferences", "is_shown"), [(199, False), (200, True)])
+def test_units_do_not_make_a_figure_per_inference(inferences, is_shown):
+    events = [one for one in WHOLE if not isinstance(one, Inferences)]
+    counted = Counted(run_id=RUN, inferences=inferences, units=3000)
+    report = correlate(trace(*events, counted, unit="token"), telemetry(), rule=RULE)
+    assert report.quality == ()
+    assert report.energy.net_joules_per_unit is not None
+    assert (report.energy.gross_joules_per_inference is not None) == is_shown
+    assert (report.energy.net_joules_per_inference is not None) == is_shown
 
 
 def test_uncertain_count_widens_the_interval_to_both_sides():

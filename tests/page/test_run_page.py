@@ -154,7 +154,8 @@ def test_energy_per_unit_is_on_both_pages(board, show):
         ),
         PhaseEnergy(name="sort", count=1, seconds=0.01, reason="it is too short"),
     )
-    changes = {**each, "net_joules_per_unit": 0.125, "phases": phases}
+    withheld = {"gross_joules_per_inference": None, "net_joules_per_inference": None}
+    changes = {**each, "net_joules_per_unit": 0.125, "phases": phases, **withheld}
     energy = ENERGY.model_copy(update=changes)
     made = board.finish(
         50, 20, inferences=12, energy=energy, unit="token", units=1960.5, units_per_second=98
@@ -162,6 +163,7 @@ def test_energy_per_unit_is_on_both_pages(board, show):
     tab = open_run(show, board, made)
     words = "250 mJ per token (240 mJ to 260 mJ), 125 mJ net of idle; 1,960.5 counted, 98"
     assert words in text(tab, "energy")
+    assert "inference is withheld: fewer than 200 inferences." in text(tab, "energy")
     for row in (
         "prefill 12 3.50 s 60.0 J 58.0 J to 62.0 J 500 mJ regression",
         "sort 1 10.0 ms – – – it is too short",

@@ -106,7 +106,7 @@ def test_a_phase_is_one_run_and_overlapping_requests_count_once(log, tmp_path):
     assert found["energy.gross_joules"] == pytest.approx(whole, rel=0.005)
     assert found["energy.gross_interval.low"] <= whole <= found["energy.gross_interval.high"]
     assert found["energy.joules_per_unit"] == pytest.approx(whole / 300, rel=0.005)
-    assert found["energy.gross_joules_per_inference"] == pytest.approx(whole / 3, rel=0.005)
+    assert found["energy.gross_joules_per_inference"] is None  # of three requests
 
 
 def test_pauses_are_left_out_of_the_energy_of_requests_in_flight(log, tmp_path):
@@ -200,27 +200,35 @@ def test_an_unreadable_summary_is_as_none(text, log, tmp_path):
     assert not [name for name in paired(log, export(tmp_path)) if name.startswith("aiperf")]
 
 
-def test_the_command_prints_energy_per_token_and_request(log, tmp_path, capsys):
+def test_the_command_prints_energy_per_token(log, tmp_path, capsys):
     own_energy(tmp_path, 740.0, [(2.0, 60.0, "a"), (95.5, 800.0, "a")])
     arguments = ["--telemetry", str(log), "--runs", str(export(tmp_path))]
     assert main(["correlate", *arguments, "-o", str(tmp_path / "out.csv")]) == 0
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "profiling: 3 requests (0 failed), 300 tokens"
-    assert re.fullmatch(
-        r"  whole phase: 825 J ± (.*) %, 2\.75 J ± \1 % per token, 275 J ± \1 % per request",
-        said[1],
-    )
-    assert re.fullmatch(
-        r"  45\.0 s with a request in flight: 675 J ± (.*) %, 2\.25 J ± \1 % per token,"
-        r" 225 J ± \1 % per request",
-        said[2],
-    )
-    assert said[3] == (
-        "  AIPerf's own: 740 J, 2.47 J per token, 247 J per request; from 18.0 s before the first"
-        " request to 0.5 s after the last"
+    assert re.fullmatch(r"  whole phase: 825 J ± (.*) %, 2\.75 J ± \1 % per token", said[1])
+    words = r"  45\.0 s with a request in flight: 675 J ± (.*) %, 2\.25 J ± \1 % per token"
+    assert re.fullmatch(words, said[2])
+    assert said[3] == "  energy per request is withheld: fewer than 200 requests"
+    assert said[4] == (
+        "  AIPerf's own: 740 J, 2.47 J per token; from 18.0 s before the first request to 0.5 s"
+        " after the last"
     )
     (row,) = pandas.read_csv(tmp_path / "out.csv").to_dict("records")
     assert row["aiperf.joules"] == 740
+
+
+def test_energy_per_request_needs_200_requests(log, tmp_path, capsys):
+    for number, tokens in ((199, 10), (200, 10), (200, None)):
+        lines = [
+            record(at(20 + i * 0.137), at(20.1 + i * 0.137), tokens=tokens) for i in range(number)
+        ]
+        arguments = ["--telemetry", str(log), "--runs", str(export(tmp_path, lines))]
+        assert main(["correlate", *arguments, "-o", "/dev/null"]) == 0
+        said = capsys.readouterr().err
+        assert (" % per token" in said) == (tokens is not None)
+        assert (" % per request" in said) == (number == 200)
+        assert ("per request is withheld: fewer than 200 requests" in said) == (number == 199)
 
 
 def test_a_withheld_figure_has_its_reason(log, tmp_path, capsys):

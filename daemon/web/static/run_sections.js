@@ -151,6 +151,7 @@ export function energy(report) {
     parts.push(paragraph(`${joules(told.joules_per_unit)} per ${report.unit}${limits}${net}; ${count(report.units)} counted${pace}.`));
   }
   const withheld = report.quality.filter((flag) => WITHHOLDING.includes(flag));
+  if (withheld.length === 0 && report.inferences > 0 && report.inferences < 200) withheld.push("fewer than 200 inferences");
   if (kinds.length > 0 && withheld.length > 0) {
     parts.push(paragraph(`Energy of an inference is withheld: ${withheld.join(", ")}.`));
   }
