@@ -32,12 +32,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--demo has its own configuration", "leave out -c, or --demo")
     signals = Signals()
     from ..settings.file import ConfigError
-    from ..web.web_config import WebRules
 
     try:
         config = _load(arguments)
         web_file = config.http.web_config_file
-        rules = None if web_file is None else WebRules(web_file)
+        rules = None
+        if web_file is not None:
+            from ..web.web_config import WebRules
+
+            rules = WebRules(web_file)
     except ConfigError as error:
         from ..service.service import notify_systemd
 

@@ -11,8 +11,6 @@ from .deadlines import deadline_report
 from .dla import InFlight, dla_was_on, foreign_dla_activity
 from .energy import interval_ns
 from .energy_report import IDLE_PHASES, measure_energy, module_curve, timing
-from .lock_in import lock_in_report
-from .phases import phase_energy
 from .processes import other_processes
 from .quality import not_steady
 from .run_report import (
@@ -141,9 +139,17 @@ def correlate(
     if trace.work_phases and energy is not None and rule is not None and energy.gross_joules:
         causes = [flag for flag in quality_flags if flag in quality.WITHHOLDING]
         withheld = f"withheld: {', '.join(causes)}" if causes else None
+        from .phases import phase_energy
+
         found = phase_energy(samples, rule, window, trace.work_phases, reading, withheld)
         energy = energy.model_copy(update={"phases": found})
-    plan = trace.pattern
+    lock_in = None
+    if trace.pattern is not None:
+        from .lock_in import lock_in_report
+
+        lock_in = lock_in_report(
+            trace.pattern, trace, window, samples, rule, reading.averaging, quality_flags
+        )
     stages = {stage: distribution(durations) for stage, durations in trace.stages_ns.items()}
     return report.model_copy(
         update={
@@ -158,10 +164,7 @@ def correlate(
                 trace, window, (starts, latencies), samples, others or {}, workloads or {}
             ),
             "energy": energy,
-            "lock_in": plan
-            and lock_in_report(
-                plan, trace, window, samples, rule, reading.averaging, quality_flags
-            ),
+            "lock_in": lock_in,
             "quality": quality_flags,
             "overlapping_runs": together,
             "other_processes": others_here,

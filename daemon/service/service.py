@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.board.boards import read_power_mode
 from ...collectors.board.readers import clocks_locked, read_trips
 from ...parsers.errors import UserError
-from ..export.otlp import OtlpExport
 from ..measure.timeline import SealedBlock, Timeline
 from ..session.executor import Executor
 from ..session.process_signals import END, RELOAD, Signals
@@ -29,8 +29,10 @@ from ..store.store import Store
 from ..web.application import Serving, make_app
 from ..web.authentication import Gate, host_names, read_token, write_token
 from ..web.server import serve, url_of
-from ..web.web_config import WebRules
 from .scheduler import Due, ExecutorThread, Guard, Now, Refusal, RunQueues, Scheduler
+
+if TYPE_CHECKING:
+    from ..web.web_config import WebRules
 
 _LOG = logging.getLogger(__name__)
 
@@ -105,7 +107,7 @@ class Service:
         listener: socket.socket,
         *,
         clock: Clock = SYSTEM_CLOCK,
-        rules: WebRules | None = None,
+        rules: "WebRules | None" = None,
         periods: Periods | None = None,
     ) -> None:
         """Open the store and create the parts; nothing runs before ``start``.
@@ -132,6 +134,8 @@ class Service:
         self._store = Store(database, boot_id(), is_daemon=True)
         otlp = None
         if config.otlp is not None:
+            from ..export.otlp import OtlpExport
+
             otlp = OtlpExport(config.otlp, lambda: self.live, clock=clock)
         self._otlp = otlp
         self.session = Session(

@@ -34,7 +34,6 @@ from ..export.snapshot import LiveState, Snapshot
 from ..measure.correlate import correlate
 from ..measure.energy import EnergyCounters
 from ..measure.energy_report import timing
-from ..measure.lock_in import pattern
 from ..measure.run_report import Environment, Pattern, RunReport, RunTrace, Span
 from ..measure.timeline import Timeline
 from ..settings.config import Limits, Telemetry, Workload
@@ -316,6 +315,8 @@ class Session:
         if rule is None or not rule.total:
             what = "the rails that add up to the module are not known"
             raise UserError(what, "name them under board: in the configuration")
+        from ..measure.lock_in import pattern
+
         averaging, seed = timing(self.environment).averaging, randbits(32)
         return Pattern(seconds, seed, pattern(seconds, interval, averaging, seed))
 

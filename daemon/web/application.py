@@ -31,7 +31,6 @@ from starlette.types import Receive, Scope, Send
 from ...collectors.base import Clock
 from ...collectors.board.boards import RailRule
 from ...parsers.errors import UserError
-from ..export import compatibility
 from ..export.metrics import Page
 from ..export.snapshot import LiveState
 from ..measure.timeline import Timeline
@@ -241,6 +240,8 @@ class _Routes:
             text = f"no page for {tool[:100]!a}; http.compatibility in the configuration"
             raise HTTPException(404, f"{text} turns on those for {known}")
         snapshot, now_ns = serving.live.snapshot, serving.clock.monotonic_ns()
+        from ..export import compatibility
+
         page = compatibility.render(tool, snapshot, now_ns, serving.rule())
         return Response(page, headers={"content-type": compatibility.CONTENT_TYPE})
 

@@ -14,9 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import bcrypt
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,7 +24,9 @@ from ...collectors.base import Clock, write_atomic
 from ...parsers.errors import UserError
 from ..settings.config import split_listen
 from ..settings.file import ConfigError
-from .web_config import WebRules
+
+if TYPE_CHECKING:
+    from .web_config import WebRules
 
 _REMEMBERED_AT_MOST = 1024
 _INTERVAL_SECONDS = 5
@@ -105,6 +106,12 @@ class _Address:
     verifying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+def _matches(password: bytes, hashed: bytes) -> bool:
+    import bcrypt
+
+    return bcrypt.checkpw(password, hashed)
+
+
 class Passwords:
     """Verify passwords against bcrypt hashes and remember the results.
 
@@ -116,7 +123,7 @@ class Passwords:
     def __init__(
         self,
         clock: Clock,
-        verify: Callable[[bytes, bytes], bool] = bcrypt.checkpw,
+        verify: Callable[[bytes, bytes], bool] = _matches,
         burst: int = 10,
         interval_seconds: int = _INTERVAL_SECONDS,
     ) -> None:
@@ -208,7 +215,7 @@ class Gate:
     def __init__(
         self,
         app: ASGIApp,
-        rules: WebRules | None,
+        rules: "WebRules | None",
         token: str,
         clock: Clock,
         names: Collection[str],

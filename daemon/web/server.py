@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import formatdate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,7 +20,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ...parsers.errors import UserError
 from ..settings.config import split_listen
 from ..settings.file import ConfigError
-from .web_config import WebRules
+
+if TYPE_CHECKING:
+    from .web_config import WebRules
 
 _BACKLOG = 1024
 # h11 checks the length of a header only while it is incomplete, so it gets slices: 16 KiB in all.
@@ -97,7 +99,7 @@ async def serve(
     app: ASGIApp,
     listener: socket.socket,
     stopped: Callable[[], Awaitable[object]],
-    rules: WebRules | None = None,
+    rules: "WebRules | None" = None,
     limits: ConnectionLimits = ConnectionLimits(),
 ) -> None:
     """Serve until ``stopped`` returns, then close the listener; slow clients are not waited for."""
@@ -121,7 +123,7 @@ async def serve(
 class _Server:
     """The connections and what they share."""
 
-    def __init__(self, app: ASGIApp, rules: WebRules | None, limits: ConnectionLimits) -> None:
+    def __init__(self, app: ASGIApp, rules: "WebRules | None", limits: ConnectionLimits) -> None:
         self.rules, self.limits = rules, limits
         self._app = app
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
