@@ -298,7 +298,9 @@ def _fsspec() -> Any:
 
 
 def _is_local(files: Any) -> bool:
-    return "file" in files.protocol
+    from fsspec.implementations.local import LocalFileSystem
+
+    return isinstance(files, LocalFileSystem)
 
 
 def _open_dataset(dataset: str) -> tuple[Any, str]:

@@ -245,6 +245,16 @@ def test_records_without_time_have_the_date_before_them(tmp_path):
     assert rows_of(tmp_path / "untimed")["date"].tolist() == ["-"]
 
 
+def test_a_file_system_with_file_in_its_name_is_not_local(logs, tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.get_filesystem_class("memory")
+    profile = type("Profile", (memory,), {"protocol": "profile", "store": {}})
+    fsspec.register_implementation("profile", profile, clobber=True)
+    frames.read_logs(logs[0], f"profile://{tmp_path}/dataset")
+    assert not (tmp_path / "dataset").exists()
+    assert any(name.endswith("0-columns.parquet") for name in profile.store)
+
+
 def test_the_command_lists_what_cannot_be_read(logs, tmp_path, capsys):
     dataset = tmp_path / "dataset"
     names = [*map(str, logs), str(tmp_path / "none.log"), f"memory://{tmp_path}/none.log"]
