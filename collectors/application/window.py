@@ -22,12 +22,15 @@ from types import TracebackType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ...parsers.errors import UserError
+from ...parsers.inference.marks import (
+    NAME_PATTERN,
+    PHASE_NAMES_AT_MOST,
+    PHASES_AT_MOST,
+    TIMES_AT_MOST,
+)
 from ..processes.stalls import StallFields, StallWatch
 from .client import WINDOWS_PATH, ApiClient, RefusedError
 
-# The daemon's limit. In a faster loop every second inference is timed, then every fourth.
-TIMES_AT_MOST = 10_000
-PHASES_AT_MOST, PHASE_NAMES_AT_MOST = 2000, 8
 # Converted to text in pieces, because holding the interpreter delays an inference.
 _PIECE = 256
 STAGES = {name: name for name in ("pre", "h2d", "compute", "d2h", "post")} | {
@@ -47,7 +50,7 @@ T = TypeVar("T")
 
 
 class Thinned:
-    """Rows of numbers; beyond a limit, evenly spaced ones are kept.
+    """Rows of numbers; beyond a limit, every second one is kept, then every fourth.
 
     >>> rows = Thinned(1, at_most=4)
     >>> for number in range(9):
@@ -510,7 +513,7 @@ class Window:
 
         Energy by phase is in the record of the run, and per unit for units counted in the phase.
         """
-        if name is not None and not re.fullmatch("[a-z][a-z0-9_]{0,31}", name):
+        if name is not None and not re.fullmatch(NAME_PATTERN, name):
             raise ValueError(f"{name!r} is not a phase: use small letters, digits and _")
         self._marks.phase(name, monotonic_ns())
 

@@ -12,13 +12,13 @@ from pydantic import ValidationError
 
 from ...collectors.application.client import ApiClient, RefusedError, UnreachableError
 from ...collectors.application.gstreamer import Buffers, ElementWatch, check_log_is_free, traced
-from ...collectors.application.window import TIMES_AT_MOST
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.children.process import CannotStartError
 from ...collectors.children.program import ProgramEnd, SignalRelay
 from ...collectors.simulator.physics import LANES
 from ...parsers.errors import UserError
 from ...parsers.inference.events import PrintedCounts, plural, unit_name
+from ...parsers.inference.marks import TIMES_AT_MOST
 from ..measure.run_report import Outcome, RunReport, RunTrace
 from ..measure.timeline import Timeline
 from ..session.executor import Verdict

@@ -16,6 +16,7 @@ from pydantic import model_validator as _model_validator
 from ...collectors.processes.stalls import STALLS_AT_MOST
 from ...parsers.errors import UserError
 from ...parsers.inference.events import StageName, Stall, UnitCount, UnitName
+from ...parsers.inference.marks import PHASE_NAMES_AT_MOST, PHASES_AT_MOST, TIMES_AT_MOST
 from ...parsers.records import Record
 from ..measure.quality import MINIMUM_INFERENCES, MINIMUM_SAMPLES, MINIMUM_SECONDS
 from ..measure.run_report import Device, OnStep, RunTrace, WorkPhase
@@ -23,9 +24,6 @@ from ..settings.config import Workload, new_run_id
 from .executor import Verdict
 from .session import Job, Session, begin_trace
 
-# Ten thousand times of start, end and three stages are 600 KB of JSON.
-TIMES_AT_MOST = 10_000
-PHASES_AT_MOST, PHASE_NAMES_AT_MOST = 2000, 8
 BODY_AT_MOST = 1024 * 1024
 _LONGEST_SECONDS = 3600.0
 OPEN_AT_MOST = 64

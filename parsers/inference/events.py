@@ -23,6 +23,7 @@ from pydantic import ValidationError as _ValidationError
 from ..errors import ParseError
 from ..records import Ratio, Record
 from .calibration import Method, Preprocess
+from .marks import NAME_PATTERN
 from .placement import Built, EngineCapability, Fallback, Precision
 from .servers import CounterPage, Server
 
@@ -276,7 +277,7 @@ class Inferences(Record):
 
 def unit_name(value: str) -> str:
     """Return the name of a unit, or raise ``ValueError``."""
-    if not re.fullmatch(_UNIT, value) or value in ("inference", "inferences"):
+    if not re.fullmatch(NAME_PATTERN, value) or value in ("inference", "inferences"):
         raise ValueError(
             f"{value[:40]!r} is not a unit: use up to 32 small letters, digits and _, like token;"
             " inferences are counted anyway"
@@ -295,9 +296,8 @@ def plural(unit: str) -> str:
     return f"{unit}es" if unit.endswith(("s", "x", "ch", "sh")) else f"{unit}s"
 
 
-_UNIT = "[a-z][a-z0-9_]{0,31}"
 UnitName = Annotated[str, AfterValidator(unit_name)]
-PhaseLabel = Annotated[str, Field(pattern=f"^{_UNIT}$")]
+PhaseLabel = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
 UnitCount = Annotated[float, Field(ge=0, le=1e15)]
 
 
@@ -388,7 +388,8 @@ def render_event(event: Record) -> str:
 
 
 _COUNT = re.compile(
-    rf"\s*(?:tegrascope:|TEGRASCOPE) ({_UNIT})=([0-9]{{1,12}}(?:\.[0-9]{{1,9}})?)\s*", re.ASCII
+    rf"\s*(?:tegrascope:|TEGRASCOPE) ({NAME_PATTERN})=([0-9]{{1,12}}(?:\.[0-9]{{1,9}})?)\s*",
+    re.ASCII,
 )
 
 

@@ -17,10 +17,10 @@ import pytest
 
 import tegrascope
 from tegrascope.collectors.application.lock_in import LockIn
-from tegrascope.collectors.application.window import TIMES_AT_MOST, MarkBuffer, Window
-from tegrascope.daemon.session.windows import TIMES_AT_MOST as TAKEN_AT_MOST
+from tegrascope.collectors.application.window import MarkBuffer, Window
 from tegrascope.daemon.session.windows import Begin, End, read_mark
 from tegrascope.parsers.errors import UserError
+from tegrascope.parsers.inference.marks import TIMES_AT_MOST
 from tests.fakes.processes import PATIENCE_SECONDS, Stopwatch
 
 
@@ -380,7 +380,6 @@ def test_fast_loop_is_thinned_evenly():
         buffer.inference(number * 1000, number * 1000 + 500)
         buffer.stage("pre", 0, number)
     marks = buffer.take()
-    assert TIMES_AT_MOST == TAKEN_AT_MOST
     end = read_mark(marks.render(0, event="end", run_id="r", inferences=marks.count))
     assert isinstance(end, End)
     assert end.inferences == buffer.total == 45_000
