@@ -86,7 +86,8 @@ def energy_of_parts(
 
     Each part is measured as a window of its own, and its bounds at the edges add up. Sampling and
     rounding are those of the readings of all parts. The result is ``None`` if the module's power is
-    not known, or if a part has less than two readings that certainly lie in it.
+    not known, if a part has less than two readings that certainly lie in it, or if there is no
+    interval: all parts have too few readings, or their times are not known.
     """
     curve = module_curve(samples, rule)
     if curve is None:
@@ -108,7 +109,7 @@ def energy_of_parts(
     joules = fsum(one.joules for one in found)
     sampling = sampling_watts(Curve(times, watts))
     if sampling is None or reading.clock is None:
-        return Figure(value=joules)
+        return None
     used = {at for one in found for at in one.readings.times_ns}
     kept = samples.only([i for i, at in enumerate(samples.times_ns) if at in used]).columns
     rounded = (

@@ -123,11 +123,14 @@ def described(document: Mapping[str, Any]) -> Iterator[str]:
     figures = {}
     if (gross := energy.get("gross_joules")) is not None:
         figures["whole phase"] = Figure(value=gross, **(energy["gross_interval"] or {}))
-    if (joined := document.get("in_flight")) and joined["joules"]:
-        name = f"{joined['seconds']:.1f} s with a request in flight"
+    joined = document.get("in_flight")
+    name = f"{joined['seconds']:.1f} s with a request in flight" if joined else ""
+    if joined and joined["joules"]:
         figures[name] = Figure(**joined["joules"])
-    for name, figure in figures.items():
-        yield f"  {name}: {_each(figure, shown)}"
+    for what, figure in figures.items():
+        yield f"  {what}: {_each(figure, shown)}"
+    if joined and not joined["joules"]:
+        yield f"  {name}: energy is withheld: too few readings in a request, or of unknown times"
     if figures and withheld:
         yield f"  energy per {' and '.join(withheld)} is withheld: {', '.join(causes)}"
     if own := document.get("aiperf"):

@@ -8,6 +8,8 @@ from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.correlate import correlate
 from tegrascope.daemon.measure.dla import dla_was_on
+from tegrascope.daemon.measure.energy import Timing
+from tegrascope.daemon.measure.energy_report import energy_of_parts
 from tegrascope.daemon.measure.run_report import Environment, RunTrace, Span
 from tegrascope.daemon.session.session import RunTimes
 from tegrascope.parsers.inference.events import (
@@ -167,6 +169,14 @@ def test_units_do_not_make_a_figure_per_inference(inferences, is_shown):
     assert report.energy.net_joules_per_unit is not None
     assert (report.energy.gross_joules_per_inference is not None) == is_shown
     assert (report.energy.net_joules_per_inference is not None) == is_shown
+
+
+def test_energy_of_parts_has_an_interval_or_is_withheld():
+    parts = [span(101, 110), span(115, 125)]
+    figure = energy_of_parts(telemetry(), parts, RULE)
+    assert 0 < figure.low < 19 * 34 < figure.high
+    assert energy_of_parts(telemetry(), parts, RULE, Timing(clock=None)) is None
+    assert energy_of_parts(telemetry(), [span(101, 101.4)], RULE) is None
 
 
 def test_uncertain_count_widens_the_interval_to_both_sides():

@@ -124,9 +124,13 @@ def test_requests_without_a_pause_have_one_figure(log, tmp_path):
     assert found["energy.gross_joules"] == pytest.approx(BUSY * 29.95, rel=0.002)
 
 
-def test_a_request_shorter_than_two_readings_leaves_no_figure_without_pauses(log, tmp_path):
+def test_a_request_shorter_than_two_readings_leaves_no_figure_without_pauses(log, tmp_path, capsys):
     lines = [record(at(20), at(49)), record(at(80), at(80.1)), record(at(81), at(94))]
-    found = paired(log, export(tmp_path, lines))
+    path = export(tmp_path, lines)
+    assert main(["correlate", "--telemetry", str(log), "--runs", str(path), "-o", "/dev/null"]) == 0
+    words = "  42.1 s with a request in flight: energy is withheld: too few readings in a request"
+    assert words in capsys.readouterr().err
+    found = paired(log, path)
     assert found["in_flight.parts"] == 3
     assert found["in_flight.joules"] is None
     assert found["energy.gross_joules"] > 0
