@@ -39,6 +39,11 @@ class RailRule(Record):
             return None
         return self.offset_steps * sum(map(self.step_watts, self.total))
 
+    def watts(self, rails: Mapping[str, float]) -> float | None:
+        """Return the power of the module; ``None`` if one of its rails is missing."""
+        known = self.total and all(rail in rails for rail in self.total)
+        return sum(rails[rail] for rail in self.total) if known else None
+
     def step_watts(self, rail: str) -> float:
         """Return the smallest step of a rail's reading, in watts."""
         return self.step.get(rail, self.step["default"])

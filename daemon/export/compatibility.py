@@ -63,9 +63,8 @@ class ToolRow(Family):
 
 
 def _watts(moment: _Moment) -> float | None:
-    power = signals.RAIL_POWER.by_label(moment.values)
-    total = () if moment.rule is None else moment.rule.total
-    return sum(power[rail] for rail in total) if total and power.keys() >= set(total) else None
+    rule, power = moment.rule, signals.RAIL_POWER.by_label(moment.values)
+    return None if rule is None else rule.watts(power)
 
 
 def _free(moment: _Moment) -> float | None:

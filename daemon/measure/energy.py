@@ -292,10 +292,9 @@ class EnergyCounters:
                 self._rails[rail].add(monotonic_ns, watts, widest)
             elif len(self._rails) < _RAILS_AT_MOST:
                 self._rails[rail] = _Counter(monotonic_ns, watts)
-        if self.rule is not None and all(rail in power for rail in self.rule.total):
-            watts = sum(power[rail] for rail in self.rule.total)
-            self._module = self._module or _Counter(monotonic_ns, watts)
-            self._module.add(monotonic_ns, watts, widest)
+        if self.rule is not None and (module := self.rule.watts(power)) is not None:
+            self._module = self._module or _Counter(monotonic_ns, module)
+            self._module.add(monotonic_ns, module, widest)
 
 
 @dataclass(slots=True)
