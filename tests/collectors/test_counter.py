@@ -5,10 +5,8 @@ import threading
 
 import pytest
 
-from tegrascope.collectors.catalog import find_backend
-from tegrascope.collectors.worker.run_loop import Runner
 from tegrascope.parsers.errors import UserError
-from tegrascope.parsers.inference.events import Counted, Finished, Order, Phase
+from tegrascope.parsers.inference.events import Counted, Order, Phase
 from tegrascope.parsers.inference.servers import (
     KNOWN_COUNTERS,
     CounterPage,
@@ -16,6 +14,7 @@ from tegrascope.parsers.inference.servers import (
     read_counter,
 )
 from tests.fakes.llm_server import LlmServer
+from tests.fakes.worker_runs import ending, run
 
 HERE = CounterPage(url="http://127.0.0.1:1/metrics")
 
@@ -32,19 +31,6 @@ def order(server: LlmServer, seconds: float = 0.6, **scrape: object):
             "scrape": {"url": f"{server.url}/metrics", "timeout": 0.5, "interval": 0.1, **scrape},
         }
     )
-
-
-def run(asked: Order, stop: "threading.Event | None" = None) -> "list[object]":
-    events: list[object] = []
-    runner = Runner(lambda name: find_backend(name)(), events.append, stop or threading.Event())
-    runner.run(asked)
-    runner.close()
-    return events
-
-
-def ending(events: "list[object]") -> Finished:
-    assert isinstance(events[-1], Finished)
-    return events[-1]
 
 
 class Traffic(threading.Thread):

@@ -8,12 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from tegrascope.collectors.catalog import find_backend
-from tegrascope.collectors.worker.run_loop import Runner
 from tegrascope.parsers.errors import UserError
-from tegrascope.parsers.inference.events import Counted, Finished, Inferences, Loaded, Order, Phase
+from tegrascope.parsers.inference.events import Counted, Inferences, Loaded, Order, Phase
 from tegrascope.parsers.inference.servers import read_stream_line
 from tests.fakes.llm_server import LlmServer
+from tests.fakes.worker_runs import ending, run
 
 STEP_SECONDS = 0.004
 
@@ -36,19 +35,6 @@ def order(server: LlmServer, streams: int = 1, **changes: object) -> Order:
             **own,
         }
     )
-
-
-def run(asked: Order, stop: "threading.Event | None" = None) -> "list[object]":
-    events: list[object] = []
-    runner = Runner(lambda name: find_backend(name)(), events.append, stop or threading.Event())
-    runner.run(asked)
-    runner.close()
-    return events
-
-
-def ending(events: "list[object]") -> Finished:
-    assert isinstance(events[-1], Finished)
-    return events[-1]
 
 
 def steady(events: "list[object]") -> "tuple[int, ...]":
