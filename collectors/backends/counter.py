@@ -45,7 +45,9 @@ class Counter(SelfTimed):
 
     def measure(self, order: Order, stop: Event) -> Iterator[Phase | Inferences | Counted]:
         """Read the counter until the duration is over; a failed reading fails the run."""
-        seconds = order.duration_seconds or 0.0
+        seconds = order.duration_seconds
+        if not seconds:
+            raise UserError("a counter is read for a time, and none is given", "set a duration")
         first = self._read()
         yield Phase(run_id=order.run_id, phase="steady", edge="begin", at_ns=first.at_ns)
         found = [first]

@@ -33,6 +33,11 @@ def order(server: LlmServer, seconds: float = 0.6, **scrape: object):
     )
 
 
+def test_a_run_without_a_duration_has_its_reason(server):
+    found = ending(run(order(server, seconds=0)))
+    assert (found.ending, "none is given" in found.reason) == ("failed", True)
+
+
 class Traffic(threading.Thread):
     """Makes tokens of a server, one after another, until it is stopped."""
 
