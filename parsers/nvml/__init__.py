@@ -1,6 +1,7 @@
 """A line of the NVML reader to the facts of a GPU, to its processes, or to a sample of it."""
 
-from typing import Annotated, Literal
+from math import inf
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -72,29 +73,46 @@ _NO_THROTTLES = 0x001 | 0x002 | 0x010 | 0x100
 _HW_CAUSES = 0x040 | 0x080
 
 
-_ENGINES = ("NVENC", "NVDEC", "NVJPG", "OFA")
-# Column of each value, by its key. The load of the memory controller is unknown, because NVML's
-# figure is a share of time.
-_COLUMNS = {
-    "gpu_percent": signals.GPU_LOAD.column(),
-    "memory_percent": signals.GPU_MEMORY_ACTIVE.column(),
-    "memory_used_bytes": signals.GPU_MEMORY_USED.column(),
-    "memory_total_bytes": signals.GPU_MEMORY_TOTAL.column(),
-    "sm_mhz": signals.GPU_FREQUENCY.column(0),
-    "memory_mhz": signals.EMC_FREQUENCY.column(),
-    "gpu_celsius": signals.TEMPERATURE.column("gpu"),
-    "memory_celsius": signals.TEMPERATURE.column("memory"),
-    "fan_percent": signals.FAN_SPEED.column("gpu"),
-    **{f"{name.lower()}_percent": signals.ENGINE_LOAD.column(name) for name in _ENGINES},
-    "performance_state": signals.GPU_PERFORMANCE_STATE.column(),
-    "power_limit_mw": signals.GPU_POWER_LIMIT.column(),
+class _Value(NamedTuple):
+    """A number of a reading: its column, and what makes it a base unit.
+
+    ``least`` and ``most`` bound the number as it is printed.
+    """
+
+    column: str
+    factor: int = 1
+    divisor: int = 1
+    least: float = 0
+    most: float = inf
+
+
+def _load(column: str) -> _Value:
+    return _Value(column, divisor=100, most=100)
+
+
+# By the key of the number. The load of the memory controller is unknown, because NVML's figure is a
+# share of time. A fan may be faster than its full speed.
+_VALUES = {
+    "gpu_percent": _load(signals.GPU_LOAD.column()),
+    "memory_percent": _load(signals.GPU_MEMORY_ACTIVE.column()),
+    "nvenc_percent": _load(signals.ENGINE_LOAD.column("NVENC")),
+    "nvdec_percent": _load(signals.ENGINE_LOAD.column("NVDEC")),
+    "nvjpg_percent": _load(signals.ENGINE_LOAD.column("NVJPG")),
+    "ofa_percent": _load(signals.ENGINE_LOAD.column("OFA")),
+    "fan_percent": _Value(signals.FAN_SPEED.column("gpu"), divisor=100),
+    "memory_used_bytes": _Value(signals.GPU_MEMORY_USED.column()),
+    "memory_total_bytes": _Value(signals.GPU_MEMORY_TOTAL.column()),
+    "sm_mhz": _Value(signals.GPU_FREQUENCY.column(0), factor=1_000_000),
+    "memory_mhz": _Value(signals.EMC_FREQUENCY.column(), factor=1_000_000),
+    "gpu_celsius": _Value(signals.TEMPERATURE.column("gpu"), least=-273),
+    "memory_celsius": _Value(signals.TEMPERATURE.column("memory"), least=-273),
+    "performance_state": _Value(signals.GPU_PERFORMANCE_STATE.column()),
+    "power_limit_mw": _Value(signals.GPU_POWER_LIMIT.column(), divisor=1000),
 }
-# Factor and divisor of a unit of NVML, by which a key ends.
-_UNITS = {"percent": (1, 100), "mw": (1, 1000), "mhz": (1_000_000, 1)}
 
 
 class _Reading(Record):
-    """A sample as the reader prints it; its other keys are those of ``_COLUMNS``."""
+    """A sample as the reader prints it; its other keys are those of ``_VALUES``."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, int]
@@ -139,7 +157,7 @@ def parse_nvml_line(line: str) -> GpuFacts | GpuProcesses | GpuSample:
         return found
     if found.model_fields_set <= {"event", "at_ns"}:
         raise ParseError("empty", line)
-    if (found.model_extra or {}).keys() - _COLUMNS:
+    if (found.model_extra or {}).keys() - _VALUES:
         raise ParseError("noise", line)
     return _sample(found)
 
@@ -148,13 +166,12 @@ def _sample(found: _Reading) -> GpuSample:
     strange: list[str] = []
     columns: dict[str, float] = {}
     for key, value in (found.model_extra or {}).items():
-        unit = key.rpartition("_")[2]
-        factor, divisor = _UNITS.get(unit, (1, 1))
-        # A fan may be faster than its full speed.
-        if unit == "percent" and value > 100 and key != "fan_percent":
+        row = _VALUES[key]
+        if not row.least <= value <= row.most:
             strange.append(f"{key}={value}")
         else:
-            columns[_COLUMNS[key]] = value * factor / divisor if divisor > 1 else value * factor
+            scaled = value * row.factor
+            columns[row.column] = scaled / row.divisor if row.divisor > 1 else scaled
     begin_ns, end_ns = found.energy_begin_ns, found.energy_end_ns
     if found.energy_mj is not None and begin_ns is not None and end_ns is not None:
         after_ns = (begin_ns + end_ns) / 2 - found.at_ns

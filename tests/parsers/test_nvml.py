@@ -99,6 +99,12 @@ def test_lagging_power_has_no_average():
     assert (hello.power_reading, hello.power_limit_watts) == ("usage", 1.5)
 
 
+def test_number_below_its_least_is_not_understood():
+    found = read(gpu_percent=-1, gpu_celsius=-20)
+    assert found.unparsed == ("gpu_percent=-1",)
+    assert flatten(found)["temperatures_celsius.gpu"] == -20
+
+
 def test_impossible_values_are_reported_and_left_out():
     """A load beyond 100 % and a reason without a name are kept verbatim, and harm nothing else."""
     found = read(gpu_percent=255, nvenc_percent=50, clock_events=0x1004)
