@@ -121,8 +121,8 @@ _DOING = {
 class Display:
     """Progress on standard error: lines, and a bar below them while ``progress`` is entered.
 
-    The bar moves once per second: drawing takes time from the measurement. Where there is no
-    terminal, what the bar would show is a line per step.
+    The bar moves once per second: drawing takes time from the measurement. Without a
+    terminal each step is a line.
     """
 
     def __init__(self, stream: TextIO | None = None, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -56,7 +56,7 @@ SCALES: Mapping[str, Scale] = {
 }
 # Many pairs are compared, so an interval of a difference is wider than that of one pair.
 SURE = 1.15
-# Nobody is settled by fewer rounds: from two, an interval would be three times as wide.
+# With fewer rounds none is settled: from two, an interval would be three times as wide.
 LEAST_ROUNDS = 3
 # The usual spread weighs as much as so many rounds beyond the first of each candidate.
 _USUAL = 8
@@ -176,8 +176,8 @@ class Race:
     """The rounds of all candidates by number, and who is left.
 
     First each gets one or two short looks, whose readings count until its first round. ``close``
-    ends a pass of looks or rounds, and drops who is surely out. Who is left and surely on the front
-    is settled, and needs no more rounds.
+    ends a pass of looks or rounds, and drops who is surely out. A candidate that is surely on the
+    front is settled, and needs no more rounds.
     """
 
     candidates: int
@@ -239,7 +239,7 @@ class Race:
     def _is_settled(
         self, one: int, found: Sequence[Reading], is_met: Mapping[int, bool | None]
     ) -> bool:
-        """Return whether nobody who is left can beat it. It may still beat others."""
+        """Return whether no candidate that is left can beat it. It may still beat others."""
         if len(self._rounds[one]) < LEAST_ROUNDS or not is_met[one]:
             return False
         return all(
