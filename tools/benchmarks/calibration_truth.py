@@ -102,13 +102,15 @@ class OneTimingCache(Builder):
     shared: dict[str, Any] = {}
 
     def _use_timing(self, path: Path, config: Any) -> None:  # noqa: ARG002
-        if not self.shared:
-            # The cache belongs to the configuration that made it, so that is kept as well.
-            self.shared.update(cache=config.create_timing_cache(b""), owner=config)
+        if "cache" not in self.shared:
+            self.shared["cache"] = config.create_timing_cache(b"")
         config.set_timing_cache(self.shared["cache"], False)
 
-    def _keep_timing(self, path: Path, config: Any) -> None:
-        pass
+    def _keep_timing(self, path: Path, config: Any) -> None:  # noqa: ARG002
+        # The cache belongs to the configuration that made it, so all of those are kept as well.
+        self.shared.setdefault("owners", []).append((config, self.shared["cache"]))
+        self.shared["cache"] = config.get_timing_cache()
+        print(f"timing cache: {memoryview(self.shared['cache'].serialize()).nbytes} bytes")
 
 
 def build(state: Path, name: str, precision: str, calibration: Path | None = None) -> Plan:
