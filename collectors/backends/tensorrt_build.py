@@ -176,6 +176,12 @@ class Builder:
         """
         begin_ns = time.monotonic_ns()
         made = self.prepare()
+        calibration = made.calibration
+        is_for_file = self._order.calibration_file is not None
+        if calibration is not None and calibration.cache is None and not is_for_file:
+            calibrated = self._calibrate(made, calibration)
+            del made
+            made = self.prepare(calibrated=calibrated)
         config, notes, scales = made.config, made.notes, made.int8_scales
         if self._order.optimization_level is not None:
             if has(self._trt, "IBuilderConfig.builder_optimization_level"):
@@ -191,16 +197,7 @@ class Builder:
             made.calibration.finish(tensors, self._model.name, is_built=is_built)
             notes += made.calibration.notes
         if serialised is None:
-            device = "DLA" if self._is_dla else "GPU"
-            what = f"TensorRT could not build {self._model.name} for the {device}"
-            remedy = "see the worker's last lines, under worker_log in the record of the run"
-            if self._is_loadable:
-                remedy = "change layers that the DLA does not accept: a loadable has no fallback"
-            elif self._is_dla and self._order.fallback == "forbid":
-                remedy = (
-                    "set fallback: allow to let such layers run on the GPU, or change the model"
-                )
-            raise UserError(f"{what} ({reason_in(self._lines)})", remedy)
+            raise self._failed()
         if timing_cache is not None and keeps_timing:
             self._keep_timing(timing_cache, config)
         if scales == "dummy":
@@ -213,10 +210,39 @@ class Builder:
         )
         return BuiltEngine(bytes(serialised), built, tuple(self._lines))
 
-    def prepare(self, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Prepared:
+    def _failed(self) -> UserError:
+        device = "DLA" if self._is_dla else "GPU"
+        what = f"TensorRT could not build {self._model.name} for the {device}"
+        remedy = "see the worker's last lines, under worker_log in the record of the run"
+        if self._is_loadable:
+            remedy = "change layers that the DLA does not accept: a loadable has no fallback"
+        elif self._is_dla and self._order.fallback == "forbid":
+            remedy = "set fallback: allow to let such layers run on the GPU, or change the model"
+        return UserError(f"{what} ({reason_in(self._lines)})", remedy)
+
+    def _calibrate(self, made: Prepared, calibration: Calibration) -> Mapping[str, float]:
+        """Return scales from inputs by the quickest build, or raise ``UserError``.
+
+        The engine itself is built from these scales. While a calibrator works, TensorRT (8.6)
+        chooses other kernels, so outputs would differ from those of an engine from the cache.
+        """
+        if has(self._trt, "IBuilderConfig.builder_optimization_level"):
+            made.config.builder_optimization_level = 0
+        is_built = made.builder.build_serialized_network(made.network, made.config) is not None
+        calibration.finish(_scaled_tensors_of(made.network), self._model.name, is_built=is_built)
+        if calibration.cache is None:
+            raise self._failed()
+        return calibration.cache.scales
+
+    def prepare(
+        self,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        calibrated: Mapping[str, float] | None = None,
+    ) -> Prepared:
         """Read a model and set all that its engine depends on, except the optimisation.
 
-        ``shapes`` are for inputs with open dimensions other than the batch. It raises as ``build``.
+        ``shapes`` are for inputs with open dimensions other than the batch, ``calibrated`` are
+        scales from inputs. It raises as ``build``.
         """
         self._lines.clear()
         builder = self._trt.Builder(self._logger)
@@ -255,7 +281,7 @@ class Builder:
         if self._is_loadable:
             self._set_loadable(config, network, None if is_strong else precision)
         inputs = self._fix_shapes(builder, config, network)
-        calibration, own_scales = None, None
+        calibration, own_scales = None, calibrated
         if translated is not None:
             notes += translated.notes
             own_scales = translated.scales

@@ -133,6 +133,19 @@ def test_a_cache_gives_the_same_scales_without_its_data(build, classifier, data,
     assert build(classifier, calibration=str(kept), device="dla0").int8_scales == "calibrated"
 
 
+def test_engine_is_built_from_the_scales_and_not_while_they_are_found(
+    build, classifier, data, device
+):
+    """The first build, at the lowest level, only finds them; the second has the level asked."""
+    built = build(classifier, calibration=str(data), optimization_level=3)
+    assert device.calls.count("build_serialized_network") == 2
+    cache = next(data.parent.glob("engines/calibration-*.cache"))
+    other = build(classifier, calibration=str(cache), optimization_level=3)
+    assert build.plan(built) == build.plan(other)
+    assert build.plan(built)["level"] == 3
+    assert built.int8_scales == "calibrated"
+
+
 def test_finished_calibration_is_used_for_other_engines_of_the_model(
     build, classifier, data, device
 ):
