@@ -97,15 +97,15 @@ def model_of(folder: Path, weights_bytes: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("free_kib", "is_scarce"), [(2_000_000, True), (3_300_000, False)])
+@pytest.mark.parametrize(("free_kib", "is_scarce"), [(2_000_000, True), (4_400_000, False)])
 def test_scarce_memory_is_a_warning_and_no_refusal(root, tmp_path, capsys, free_kib, is_scarce):
-    """3 GiB, and four times the 30 MB of a model with its weights, are 3.1 GiB."""
+    """4 GiB, and four times the 30 MB of a model with its weights, are 4.1 GiB."""
     model = model_of(tmp_path, weights_bytes=30_000_000)
     (root / "proc/meminfo").write_text(f"MemAvailable: {free_kib} kB\n")
     with turn_to_build(10.0, pytest.fail, root, model) as found:
         assert found.is_alone
-    assert found.wanted_memory_bytes == pytest.approx((3 << 30) + 120_000_000, rel=1e-3)
-    words = "1.9 GiB of memory were free for a build of about 3.1 GiB"
+    assert found.wanted_memory_bytes == pytest.approx((4 << 30) + 120_000_000, rel=1e-3)
+    words = "1.9 GiB of memory were free for a build of about 4.1 GiB"
     printed = capsys.readouterr().err
     assert (words in "".join(found.notes), words in printed) == (is_scarce, is_scarce), printed
 

@@ -662,7 +662,7 @@ def test_engine_of_a_build_without_memory_keeps_the_warning(desk, model):
     """Built later from the cache, it is still the engine of that build."""
     (desk.folder / "proc").mkdir(parents=True)
     (desk.folder / "proc/meminfo").write_text("MemAvailable: 1048576 kB\n")
-    words = "1.0 GiB of memory were free for a build of about 3.0 GiB"
+    words = "1.0 GiB of memory were free for a build of about 4.0 GiB"
     assert any(words in note for note in desk.make(model).built.notes)
     (desk.folder / "proc/meminfo").write_text("MemAvailable: 99999999 kB\n")
     again = desk.make(model).built

@@ -276,7 +276,8 @@ bench*"--on dla0 --rounds 1"*)
   sleep 2.5; cat {data}/load.json
   for rate in {rates}; do echo 0 >"$rate"; done;;
 bench*) cat {data}/bench.json;;
-*--again*) echo "gpu: waits for process 4711, which builds an engine" >&2; echo "gpu: built";;
+*--again*fp16*) echo "gpu: builds the engine, which may take minutes" >&2; sleep 20;;
+*--again*) echo "gpu: waits for process 4711, which builds an engine" >&2; sleep 20;;
 *softmax.onnx*) echo "dla0: the layer soft runs on the GPU" >&2; exit 1;;
 engines*dla0,dla1*) {both};;
 engines*dla0*) {dla};;
