@@ -216,7 +216,7 @@ def test_memory_to_build_counts_swap_and_model():
     tight = HostMemory(8 * GIB, 2 * GIB, GIB // 2)
     found = judge_memory(tight, 0, True)
     assert found.level == "missing"
-    assert "fallocate -l 1G" in (found.remedy or "")
+    assert "fallocate -l 2G" in (found.remedy or "")
     roomy = tight._replace(swap_free_bytes=2 * GIB)
     assert judge_memory(roomy, 0, True).level == "good"
     assert judge_memory(roomy, GIB, True).level == "missing"
