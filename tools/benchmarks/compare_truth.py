@@ -5,7 +5,7 @@ beside a load that uses nothing of tegrascope. Of each pair whose latency differ
 explained, the first cause that ``tegrascope compare`` names has to be one that was planted. Of two
 equal benches none may be named.
 
-Needs an NVIDIA GPU, TensorRT, cuda-python and nvidia-ml-py. It takes eight minutes:
+Needs an NVIDIA GPU, TensorRT, cuda-python and nvidia-ml-py. It takes ten minutes:
 
     python -m tools.benchmarks.compare_truth --state /tmp/state
 """
@@ -40,6 +40,7 @@ BENCHES: dict[str, dict[str, str | None]] = {
     "eight int8": {"--batch": "8", "--precision": "int8"},
     "eight again": {"--batch": "8"},
     "fp32": {"--precision": "fp32"},
+    "level 1": {"--optimization-level": "1"},
 }
 PAIRS: tuple[tuple[str, str, frozenset[str]], ...] = tuple(
     (one, other, frozenset(causes.split()))
@@ -66,6 +67,9 @@ PAIRS: tuple[tuple[str, str, frozenset[str]], ...] = tuple(
         ("int8", "int8 copies stay", "transfers"),
         ("plain", "level 2", "optimization_level"),
         ("plain again", "level 2", "optimization_level"),
+        ("plain", "level 1", "optimization_level"),
+        ("level 1", "plain again", "optimization_level"),
+        ("level 1", "level 2", "optimization_level"),
         ("plain", "contended", "contention"),
         ("plain again", "contended", "contention"),
         ("eight", "eight contended", "contention"),
@@ -87,13 +91,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--state", type=Path, required=True, help="where engines are kept")
     parser.add_argument("--model", default="builtin:resnet50")
+    parser.add_argument("--causes", nargs="+", help="only pairs with one of these, and equal ones")
     parser.add_argument("--load", type=Path, help="only run this plan until killed")
     options = parser.parse_args()
     if options.load is not None:
         return run_load(options.load)
+    chosen = set(options.causes or frozenset().union(*(causes for _, _, causes in PAIRS)))
+    pairs = [pair for pair in PAIRS if not pair[2] or pair[2] & chosen]
     for name in BENCHES:
-        bench(name, options.model, options.state)
-    verdicts = [judge(options.state, *pair) for pair in PAIRS]
+        if any(name in pair[:2] for pair in pairs):
+            bench(name, options.model, options.state)
+    verdicts = [judge(options.state, *pair) for pair in pairs]
     counted = [verdict for verdict in verdicts if verdict is not None]
     print(f"{sum(counted)} of {len(counted)} pairs right, {verdicts.count(None)} do not differ")
     return int(sum(counted) < LEAST_RIGHT * len(counted))
