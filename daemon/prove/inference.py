@@ -211,7 +211,8 @@ def _row(bench: Evidence, device: str) -> str:
             if state == "unavailable":
                 raise Unseen(not_here(f"this board has no {device}", DLA_REMEDY))
             raise Unseen(undecided(f"{device}: {bench.value(f'^{prefix}reason$') or state}"))
-    raise Unseen(undecided(f"{device} did not run"))
+    ended = "" if bench.status is not None else f": stopped after {bench.seconds:.0f} s"
+    raise Unseen(undecided(f"{device} did not run{ended}"))
 
 
 @CHECKS.needs("cudla")

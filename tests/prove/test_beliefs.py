@@ -139,6 +139,13 @@ def test_evidence_that_cannot_be_read_proves_nothing(lines, status):
     assert states(found, "proved") <= ({"forbid_builds"} if status == 0 else set())
 
 
+def test_bench_that_was_stopped_before_its_first_round_says_so():
+    stopped = Evidence(lines=("mobilenet: builds the engine",), status=None, seconds=120)
+    verdict = verdicts({"calibration": stopped})["calibrates"]
+    assert verdict.state == "undecided"
+    assert verdict.because == "gpu did not run: stopped after 120 s"
+
+
 def test_page_is_what_make_docs_writes():
     text = PAGE.read_text(encoding="utf-8")
     assert beliefs_page(text) == text
