@@ -4,6 +4,7 @@ The TensorRT module is an argument, and its optional names decide what differs b
 a test can build with a fake one, and CI with a relative that builds without a GPU.
 """
 
+import atexit
 import ctypes
 import re
 import sys
@@ -93,12 +94,16 @@ def logger_of(trt: Any) -> tuple[Any, LogLines]:
     TensorRT keeps the first logger that it is given for as long as the process lives.
     """
     lines = LogLines(maxlen=_LINES_AT_MOST)
+    in_use = [True]
+    atexit.register(in_use.clear)  # the library still logs while the interpreter is taken down
 
     class Logger(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
 
         def log(self, severity: Any, message: str) -> None:
+            if not in_use:
+                return
             try:
                 lines.take(getattr(severity, "name", str(severity)), message)
             except Exception as error:  # it is called from C++, which an exception would end

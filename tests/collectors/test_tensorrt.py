@@ -600,6 +600,26 @@ def test_threads_of_the_builder_may_speak(desk):
     assert sorted(lines) == sorted(f"[I] line {at}" for at in range(20))
 
 
+SPEAKER = """
+import atexit
+from types import ModuleType
+
+from tegrascope.collectors.backends.tensorrt_build import logger_of
+
+tensorrt = ModuleType("tensorrt")
+tensorrt.ILogger = type("ILogger", (), {})
+atexit.register(lambda: (logger.log("INFO", "late"), print(list(lines))))
+logger, lines = logger_of(tensorrt)
+logger.log("INFO", "early")
+"""
+
+
+def test_builder_may_speak_while_the_interpreter_ends():
+    """By then modules may be gone, and an exception would end the process from C++."""
+    ended = subprocess.run([sys.executable, "-c", SPEAKER], capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("['[I] early']\n", "", 0)
+
+
 def test_outputs_are_compared_with_those_of_the_engines_first_run(desk, model):
     first = desk.make(model).compare_outputs()
     assert first.difference is None
