@@ -18,7 +18,7 @@ from tegrascope.daemon.results.records import BenchFlag
 from tools.board_page import PAGE
 
 from .boards import CAPTURES, kinds, play, serve, serve_modes
-from .lies import LIES
+from .lies import LIES, lines
 
 PLAYED = ("agx-orin", "orin-nx", "orin-nano", "xavier", "thor")
 # What no board of any kind proves in twenty minutes: a part of it takes longer, or a person.
@@ -79,10 +79,10 @@ def proven() -> Iterator[dict[str, dict[str, Evidence]]]:
                 for _ in gather(board, memory, changes=True):
                     pass
             # Distances of played lines are those of this machine, which may be busy.
-            lines = memory.found["tegrastats"]
-            assert lines.at_seconds == tuple(sorted(lines.at_seconds))
-            even = tuple(0.02 * at for at in range(len(lines.at_seconds)))
-            memory.found["tegrastats"] = lines.model_copy(update={"at_seconds": even})
+            printed = memory.found["tegrastats"]
+            assert printed.at_seconds == tuple(sorted(printed.at_seconds))
+            even = tuple(0.02 * at for at in range(len(printed.at_seconds)))
+            memory.found["tegrastats"] = printed.model_copy(update={"at_seconds": even})
             found[name] = memory.found
     yield found
 
@@ -144,6 +144,17 @@ def test_bench_that_was_stopped_before_its_first_round_says_so():
     verdict = verdicts({"calibration": stopped})["calibrates"]
     assert verdict.state == "undecided"
     assert verdict.because == "gpu did not run: stopped after 120 s"
+
+
+@pytest.mark.parametrize("name", ["cache_same_engine", "cache_other_release"])
+def test_builds_of_equal_scales_may_choose_other_layers(proven, name):
+    found = dict(proven["agx-orin"])
+    bench = found["calibration"]
+    other = lines("layer_types.Half: 50", "layer_types.Int8: 23")(bench)
+    other = lines(r"(relative_error): 0\.01", r"\1: 0.012")(other)
+    assert other.lines != bench.lines
+    kept = {"calibration": bench, "from_cache": other, "other_cache": other}
+    assert verdicts(kept)[name].state == "proved"
 
 
 def test_page_is_what_make_docs_writes():
