@@ -79,13 +79,11 @@ def mean_of_most(figures: Sequence[Figure | None]) -> Figure | None:
     return mean_of_rounds([one.value for one in known], [one.half for one in known])
 
 
-def difference(one: Figure | None, other: Figure | None) -> Figure | None:
+def subtract(one: Figure, other: Figure) -> Figure:
     """Return one figure less another, with an interval if both have one.
 
     Rounds of two accelerators are separate measurements, so their halves add in quadrature.
     """
-    if one is None or other is None:
-        return None
     halves = [
         # The interval of a ratio may be cut at its limit on one side.
         max(figure.high - figure.value, figure.value - figure.low)
@@ -93,3 +91,10 @@ def difference(one: Figure | None, other: Figure | None) -> Figure | None:
         if figure.low is not None and figure.high is not None
     ]
     return Figure.around(one.value - other.value, hypot(*halves) if len(halves) == 2 else None)
+
+
+def difference(one: Figure | None, other: Figure | None) -> Figure | None:
+    """Return one figure less another as ``subtract`` does; None if one of them is unknown."""
+    if one is None or other is None:
+        return None
+    return subtract(one, other)

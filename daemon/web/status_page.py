@@ -33,6 +33,7 @@ from ..measure.figures import difference, mean_of_most, mean_of_rounds, present
 from ..measure.run_report import Figure
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures, gate_figures, load_figures, zone_figures
+from ..measure.winner import RUNS_NEEDED, Side, judge, without_vague_ends
 from ..store.history import History, blocks_between
 
 _MEMORY = {
@@ -365,7 +366,10 @@ _COMPARED = _object(
 
 
 class _Entry(BaseModel):
-    """One workload of a model on one device, with the means of its runs."""
+    """One workload of a model on one device, with the means of its runs.
+
+    ``known`` is the number of runs in each mean, by goal: energy may be withheld in some.
+    """
 
     workload: str
     device: str
@@ -377,7 +381,21 @@ class _Entry(BaseModel):
     joules: Figure | None
     gpu_ratio: Figure | None
     dla: tuple[str, float] | None
+    known: Mapping[str, int]
     gpu_freed: Figure | None = None
+
+    def side(self, goal: str) -> Side | None:
+        """Return its figure for a goal with the number of runs in it; None if it is unknown."""
+        mean: Figure | None = getattr(self, _GOALS[goal])
+        return None if mean is None else Side(mean, self.known[goal])
+
+    def shown(self) -> dict[str, Any]:
+        """Return it for a reader, without intervals that say nothing."""
+        figures = {}
+        for name in (*_GOALS.values(), "gpu_freed"):
+            figure: Figure | None = getattr(self, name)
+            figures[name] = figure and without_vague_ends(figure)
+        return self.model_copy(update=figures).model_dump(exclude={"known"})
 
 
 def compare(history: History, now_wall_ns: int) -> dict[str, Any]:
@@ -405,20 +423,22 @@ def _compared(model: str, batch: int, runs: Sequence[_Run]) -> dict[str, Any]:
     on_gpu = _best(entries, "gpu", "gpu")
     for one in entries:
         if on_gpu and one.device != "gpu":
-            one.gpu_freed = difference(on_gpu[1], one.gpu_ratio)
+            one.gpu_freed = difference(on_gpu[1].mean, one.gpu_ratio)
     return {
         "model": model,
         "batch": batch,
         "energy": kind,
         "simulated": bool(conditions[2]),
         "left_out": len(runs) - len(equal),
-        "entries": [one.model_dump() for one in entries],
+        "entries": [entry.shown() for entry in entries],
         "verdicts": [found for goal in _GOALS if (found := _verdict(goal, entries))],
     }
 
 
 def _entry(runs: Sequence[_Run], kind: str) -> _Entry:
     newest = max(runs, key=itemgetter("started"))
+    latency = present(run["p50_seconds"] for run in runs)
+    joules = [_joules(run, kind) for run in runs]
     gpu = present((run["utilization"] or {}).get("gpu", {}).get("mean_ratio") for run in runs)
     return _Entry(
         workload=newest["workload"],
@@ -427,10 +447,11 @@ def _entry(runs: Sequence[_Run], kind: str) -> _Entry:
         latest=newest["started"],
         precision=newest["requested_precision"],
         flags=Counter(flag for run in runs for flag in run["quality"] or () if flag not in _QUIET),
-        latency_seconds=mean_of_rounds(present(run["p50_seconds"] for run in runs)),
-        joules=mean_of_most([_joules(run, kind) for run in runs]),
+        latency_seconds=mean_of_rounds(latency),
+        joules=mean_of_most(joules),
         gpu_ratio=mean_of_rounds(gpu, floor=_LOAD_STEP / 2),
         dla=_dla_use(newest["device"], runs),
+        known={"latency": len(latency), "energy": len(present(joules)), "gpu": len(gpu)},
     )
 
 
@@ -456,38 +477,41 @@ def _dla_use(device: str, runs: Sequence[_Run]) -> tuple[str, float] | None:
     return ("gate", fmean(gates)) if gates else None
 
 
-def _best(entries: Sequence[_Entry], device: str, goal: str) -> tuple[_Entry, Figure] | None:
+def _best(entries: Sequence[_Entry], device: str, goal: str) -> tuple[_Entry, Side] | None:
     """Return the entry of ``gpu`` or ``dla`` with the least figure.
 
-    An entry that mostly did not use its DLA is not a choice.
+    An entry that mostly did not use its DLA is not a choice. One with enough runs comes before
+    one without: else a single lucky run would hide what is known.
     """
-    found: list[tuple[_Entry, Figure]] = [
-        (one, figure)
-        for one in entries
-        if one.device.startswith(device)
-        and (figure := getattr(one, _GOALS[goal]))
-        and 2 * one.flags.get("dla_not_used", 0) < one.runs
-    ]
-    return min(found, key=lambda pair: pair[1].value, default=None)
+    sides: list[tuple[_Entry, Side]] = []
+    for entry in entries:
+        side = entry.side(goal)
+        if not entry.device.startswith(device) or side is None:
+            continue
+        if 2 * entry.flags.get("dla_not_used", 0) < entry.runs:
+            sides.append((entry, side))
+    return min(
+        sides, key=lambda pair: (pair[1].runs < RUNS_NEEDED, pair[1].mean.value), default=None
+    )
 
 
 def _verdict(goal: str, entries: Sequence[_Entry]) -> dict[str, Any] | None:
-    """Return the best DLA against the best GPU entry: ``better`` is None if the interval has 0."""
+    """Return the best DLA against the best GPU entry, as ``measure.winner`` judges them."""
     best_gpu, best_dla = (_best(entries, device, goal) for device in ("gpu", "dla"))
     if best_gpu is None or best_dla is None:
         return None
-    (gpu, here), (dla, there) = best_gpu, best_dla
-    if (less := difference(here, there)) is None:
-        return None
-    better = None
-    if less.low is not None and less.high is not None and not less.low <= 0 <= less.high:
-        better = dla.device if less.value > 0 else "gpu"
+    (gpu, gpu_side), (dla, dla_side) = best_gpu, best_dla
+    judgement = judge(gpu_side, dla_side)
+    lower = {"first": "gpu", "second": dla.device}
     return {
         "goal": goal,
-        "better": better,
+        "answer": judgement.answer,
+        "better": lower.get(judgement.answer),
+        "runs": judgement.runs,
+        "runs_needed": RUNS_NEEDED,
         "dla": dla.workload,
         "gpu": gpu.workload,
-        "dla_value": there.value,
-        "gpu_value": here.value,
-        "less_on_dla": less.model_dump(),
+        "dla_value": dla_side.mean.value,
+        "gpu_value": gpu_side.mean.value,
+        "less_on_dla": judgement.gap.model_dump(),
     }

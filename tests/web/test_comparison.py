@@ -87,12 +87,45 @@ def test_difference_inside_the_interval_has_no_winner(runs):
     assert verdict["less_on_dla"]["low"] < 0 < verdict["less_on_dla"]["high"]
 
 
-def test_one_run_each_has_a_difference_without_an_interval(runs):
-    runs.add("gpu", 2.0)
-    runs.add("dla0", 5.0)
+@pytest.mark.parametrize("count", [1, 2])
+def test_two_runs_are_too_few_for_every_goal(runs, count):
+    """Time, energy and GPU freed follow one rule, whatever intervals the runs have."""
+    for number in range(count):
+        runs.add("gpu", 2.0 + number / 100, 30 + number, gpu=0.9)
+        runs.add("dla0", 5.0 + number / 100, 20 + number, gpu=0.1, dla=0.8)
+    (model,) = runs.compare()
+    assert [verdict["goal"] for verdict in model["verdicts"]] == ["latency", "energy", "gpu"]
+    for verdict in model["verdicts"]:
+        assert (verdict["answer"], verdict["better"]) == ("too_few_runs", None)
+        assert (verdict["runs"], verdict["runs_needed"]) == (count, 3)
+        assert verdict["less_on_dla"]["low"] is None
+
+
+def test_run_without_energy_is_no_run_of_the_energy(runs):
+    for number in range(3):
+        runs.add("gpu", 2.0, 30)
+        runs.add("dla0", 5.0, 20 if number else None)
+    (model,) = runs.compare()
+    answers = {verdict["goal"]: verdict["answer"] for verdict in model["verdicts"]}
+    assert answers == {"latency": "first", "energy": "too_few_runs"}
+
+
+def test_no_interval_is_wider_than_its_figure(runs):
+    for milliseconds in (1.0, 40.0):
+        runs.add("gpu", milliseconds, milliseconds)
+    ((entry,),) = (model["entries"] for model in runs.compare())
+    assert entry["latency_seconds"]["low"] is None
+    assert entry["joules"]["low"] is None
+
+
+def test_workload_with_enough_runs_speaks_for_its_device(runs):
+    """A single run of a second workload of the device, however good, hides nothing."""
+    for wobble in (0.0, 0.1, -0.1):
+        runs.add("gpu", 2.0 + wobble)
+        runs.add("dla0", 5.0 + wobble)
+    runs.add("dla0", 1.0, workload="lucky")
     ((verdict,),) = (model["verdicts"] for model in runs.compare())
-    assert verdict["better"] is None
-    assert verdict["less_on_dla"] == {"value": pytest.approx(-3e-3), "low": None, "high": None}
+    assert (verdict["better"], verdict["dla"]) == ("gpu", "net-dla0")
 
 
 def test_runs_under_other_conditions_and_bad_runs_do_not_count(runs):

@@ -47,9 +47,10 @@ const GOALS = {
 
 /** Return a verdict in words. */
 export function sentence(verdict) {
-  const { goal, better, less_on_dla: less } = verdict;
+  const { goal, answer, better, less_on_dla: less } = verdict;
   const { show, better: words, verb, fewer, more } = GOALS[goal];
-  if (less.low === null) return "too few runs to tell";
+  if (answer === "too_few_runs") return `${verdict.runs} of ${verdict.runs_needed} runs on each device`;
+  if (answer === "not_known") return "not known yet: the runs differ too much from each other";
   // Below zero it is more on the DLA.
   const end = (value) => `${show(Math.abs(value))} ${value < 0 ? more : fewer}`;
   const range = `${end(less.high)} to ${end(less.low)}`;
