@@ -1,7 +1,7 @@
 """Device: one board, now and recently, with its runs as bands."""
 
 from .device_inside import CLOCKS, DAEMON
-from .parts import GREEN, ORANGE, Dashboard, Panel, Query, Row, Word
+from .parts import GREEN, ORANGE, RED, Dashboard, Panel, Query, Row, Word
 from .queries import (
     DEVICE,
     FRESH,
@@ -273,10 +273,19 @@ HEAT = Row(
             apart="/^trip/",
         ),
         Panel(
+            "timeline",
+            "Clocks held low",
+            "Whether a clock is held low now, by kind. A board that is throttled without pause"
+            " has one event only, so the chart of the events does not show it.",
+            telemetry("Clocks held low"),
+            width=8,
+            words=(Word(0, "free", GREEN), Word(1, "held low", RED)),
+        ),
+        Panel(
             "timeseries",
             "Throttling",
-            "Throttle events per minute, by kind. sw_power_cap and board_limit of a desktop GPU"
-            " are normal.",
+            "Throttle events per minute, by kind: each begin of throttling is one. sw_power_cap"
+            " and board_limit of a desktop GPU are normal.",
             telemetry(
                 "Throttling",
                 Query(
@@ -284,6 +293,7 @@ HEAT = Row(
                     "{{kind}}",
                 ),
             ),
+            width=8,
             low=0,
         ),
         Panel(
@@ -292,6 +302,7 @@ HEAT = Row(
             "Fans, and the state of each cooling device. cpufreq-… and devfreq-… above 0 lower "
             "a clock and cost performance.",
             telemetry("Fans and cooling"),
+            width=8,
             unit="percentunit",
             low=0,
             high=1,

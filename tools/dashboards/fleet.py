@@ -152,10 +152,12 @@ STATE = Row(
 )
 
 
-def _worst(title: str, words: str, expr: str, legend: str, empty: str) -> Panel:
+def _worst(
+    title: str, words: str, expr: str, legend: str, empty: str, unit: str = "short"
+) -> Panel:
     query = Query(f"topk(20, {of_board(expr)} > 0)", legend, empty)
     steps = (Step(None, ORANGE),)
-    return Panel("bars", title, words, (query,), steps=steps, low=0)
+    return Panel("bars", title, words, (query,), unit=unit, width=8, steps=steps, low=0)
 
 
 OUTLIERS = Row(
@@ -191,9 +193,19 @@ OUTLIERS = Row(
             "no run failed",
         ),
         _worst(
-            "Throttling",
-            "Throttle events in the last hour, without normal power caps. The 20 devices with the "
-            "most.",
+            "Throttled time",
+            "Share of the last hour in which a clock was held low at the scrapes, without normal "
+            "power caps. The 20 devices with the most.",
+            "max by (job, instance) "
+            f"(avg_over_time(tegra_throttle_active{{{FLEET},{NO_TROUBLE}}}[1h]))",
+            "{{instance}}",
+            NO_THROTTLING,
+            unit="percentunit",
+        ),
+        _worst(
+            "Throttle events",
+            "Begins of throttling in the last hour, without normal power caps. Throttling without "
+            "pause begins once: see Throttled time. The 20 devices with the most.",
             "sum by (job, instance) "
             f"(increase(tegra_throttle_events_total{{{FLEET},{NO_TROUBLE}}}[1h]))",
             "{{instance}}",

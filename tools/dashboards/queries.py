@@ -174,10 +174,12 @@ def run_bands(labels: str) -> tuple[Band, ...]:
     )
 
 
+# Throttling without pause has no new event, and a short one may fall between two scrapes.
 THROTTLED = Band(
     "Throttling",
     "sum by (instance, kind) "
-    f"(increase(tegra_throttle_events_total{{{SEL},{NO_TROUBLE}}}[1m])) > 0",
+    f"(increase(tegra_throttle_events_total{{{SEL},{NO_TROUBLE}}}[1m])) > 0"
+    f" or max by (instance, kind) (tegra_throttle_active{{{SEL},{NO_TROUBLE}}}) > 0",
     RED,
     "throttled: {{kind}}",
     "clocks of {{instance}} were lowered: {{kind}}",
