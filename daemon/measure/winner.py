@@ -13,7 +13,7 @@ RUNS_NEEDED = 3
 Answer = Literal["too_few_runs", "not_known", "no_difference", "first", "second"]
 
 
-class Side(NamedTuple):
+class MeanOfRuns(NamedTuple):
     """The figure of one accelerator, as the mean of its runs, and the number of those runs."""
 
     mean: Figure
@@ -36,7 +36,7 @@ class Judgement(Record):
     gap: Figure
 
 
-def judge(first: Side, second: Side, paired: Figure | None = None) -> Judgement:
+def judge(first: MeanOfRuns, second: MeanOfRuns, paired: Figure | None = None) -> Judgement:
     """Return which of two accelerators has the lower figure.
 
     Args:
@@ -46,9 +46,9 @@ def judge(first: Side, second: Side, paired: Figure | None = None) -> Judgement:
         paired: First less second, from the paired rounds of one benchmark. Shared errors cancel
             in it, so it replaces the difference of the two means and the number of runs.
 
-    >>> judge(Side(Figure.around(2.0, 0.1), 3), Side(Figure.around(5.0, 0.1), 3)).answer
+    >>> judge(MeanOfRuns(Figure.around(2.0, 0.1), 3), MeanOfRuns(Figure.around(5.0, 0.1), 3)).answer
     'first'
-    >>> judge(Side(Figure.around(2.0, 0.1), 3), Side(Figure.around(5.0, 0.1), 2)).answer
+    >>> judge(MeanOfRuns(Figure.around(2.0, 0.1), 3), MeanOfRuns(Figure.around(5.0, 0.1), 2)).answer
     'too_few_runs'
     """
     runs = min(first.runs, second.runs)

@@ -33,7 +33,7 @@ from ..measure.figures import difference, mean_of_most, mean_of_rounds, present
 from ..measure.run_report import Figure
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures, gate_figures, load_figures, zone_figures
-from ..measure.winner import RUNS_NEEDED, Side, judge, without_vague_ends
+from ..measure.winner import RUNS_NEEDED, MeanOfRuns, judge, without_vague_ends
 from ..store.history import History, blocks_between
 
 _MEMORY = {
@@ -384,10 +384,10 @@ class _Entry(BaseModel):
     known: Mapping[str, int]
     gpu_freed: Figure | None = None
 
-    def side(self, goal: str) -> Side | None:
+    def side(self, goal: str) -> MeanOfRuns | None:
         """Return its figure for a goal with the number of runs in it; None if it is unknown."""
         mean: Figure | None = getattr(self, _GOALS[goal])
-        return None if mean is None else Side(mean, self.known[goal])
+        return None if mean is None else MeanOfRuns(mean, self.known[goal])
 
     def shown(self) -> dict[str, Any]:
         """Return it for a reader, without intervals that say nothing."""
@@ -477,13 +477,13 @@ def _dla_use(device: str, runs: Sequence[_Run]) -> tuple[str, float] | None:
     return ("gate", fmean(gates)) if gates else None
 
 
-def _best(entries: Sequence[_Entry], device: str, goal: str) -> tuple[_Entry, Side] | None:
+def _best(entries: Sequence[_Entry], device: str, goal: str) -> tuple[_Entry, MeanOfRuns] | None:
     """Return the entry of ``gpu`` or ``dla`` with the least figure.
 
     An entry that mostly did not use its DLA is not a choice. One with enough runs comes before
     one without: else a single lucky run would hide what is known.
     """
-    sides: list[tuple[_Entry, Side]] = []
+    sides: list[tuple[_Entry, MeanOfRuns]] = []
     for entry in entries:
         side = entry.side(goal)
         if not entry.device.startswith(device) or side is None:

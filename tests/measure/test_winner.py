@@ -6,13 +6,13 @@ import pytest
 
 from tegrascope.daemon.measure.figures import mean_of_rounds
 from tegrascope.daemon.measure.run_report import Figure
-from tegrascope.daemon.measure.winner import RUNS_NEEDED, Side, judge, without_vague_ends
+from tegrascope.daemon.measure.winner import RUNS_NEEDED, MeanOfRuns, judge, without_vague_ends
 
 
 def side(*values, half=None):
     """Return a side whose runs have these values, each with the same own interval."""
     halves = [] if half is None else [half] * len(values)
-    return Side(mean_of_rounds(values, halves), len(values))
+    return MeanOfRuns(mean_of_rounds(values, halves), len(values))
 
 
 def test_two_runs_are_too_few_however_far_apart_the_figures_are():
@@ -63,8 +63,8 @@ def test_paired_rounds_of_a_benchmark_need_no_third_run():
 
 
 def test_figures_without_an_interval_are_not_known():
-    bare = Side(Figure(value=1.0), RUNS_NEEDED)
-    assert judge(bare, Side(Figure(value=2.0), RUNS_NEEDED)).answer == "not_known"
+    bare = MeanOfRuns(Figure(value=1.0), RUNS_NEEDED)
+    assert judge(bare, MeanOfRuns(Figure(value=2.0), RUNS_NEEDED)).answer == "not_known"
 
 
 def test_equal_accelerators_rarely_have_a_winner():
