@@ -113,7 +113,7 @@ class WorkloadState:
         gross_joules: Sum of the runs with a module total; ``net_joules``: with a baseline.
         failures: Runs that failed or timed out since the last good one.
         unsuccessful: The same, with the skipped runs; those of the guard ``duty`` are intended.
-        active_run: The run in flight, which began at ``active_wall_ns``.
+        active_run: The run in flight.
         bypassed_wall_ns: When a good run that did not use its DLA was followed by the next good
             one, in wall time; None without such a run.
         cold_start: The last cold start, by part, in seconds.
@@ -134,7 +134,6 @@ class WorkloadState:
     failures: int = 0
     unsuccessful: int = 0
     active_run: str | None = None
-    active_wall_ns: int | None = None
     last_good: RunReport | None = None
     bypassed_wall_ns: int | None = None
     cold_start: Mapping[str, float] = field(default_factory=dict)
@@ -266,7 +265,7 @@ class LiveState:
             lateness = self.snapshot.lateness
             if lateness_seconds is not None:
                 lateness = lateness.observed([lateness_seconds], run_id, wall_seconds)
-            state = replace(state, active_run=run_id, active_wall_ns=int(wall_seconds * 1e9))
+            state = replace(state, active_run=run_id)
             self._replace_workload(state, lateness=lateness)
 
     def counted(

@@ -77,23 +77,19 @@ class History:
             ):
                 yield text
 
-    def last_good(
-        self, expression: str, since_wall_ns: int, most: int, sampled: int = 0
-    ) -> Iterator[str]:
+    def last_good(self, expression: str, since_wall_ns: int, most: int) -> Iterator[str]:
         """Yield the value of an SQL expression for the last good runs of each workload.
 
         ``expression`` is a constant of the program, ``most`` the number of runs per workload and
-        device. Only runs that started after ``since_wall_ns`` count. About ``sampled`` of the
-        earlier ones are added, at equal distances.
+        device. Only runs that started after ``since_wall_ns`` count.
         """
         with self._reader() as reader:
             for (text,) in reader.execute(
                 f"SELECT {expression} FROM runs JOIN (SELECT run_id AS id, row_number() OVER"
-                " (PARTITION BY workload, device ORDER BY started_wall_ns DESC) AS place,"
-                " count(*) OVER (PARTITION BY workload, device) AS total FROM runs"
+                " (PARTITION BY workload, device ORDER BY started_wall_ns DESC) AS place FROM runs"
                 " WHERE started_wall_ns > ? AND outcome = 'ok' AND NOT in_flight) ON run_id = id"
-                " WHERE place <= ? OR place % (1 + total / ?) = 0",  # division by 0 is NULL
-                (since_wall_ns, most, sampled),
+                " WHERE place <= ?",
+                (since_wall_ns, most),
             ):
                 yield text
 

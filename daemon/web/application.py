@@ -219,7 +219,7 @@ async def _answer_error(_: Request, error: Exception) -> Response:
 class _Routes:
     def __init__(self, serving: Serving) -> None:
         self.serving = serving
-        self._present = Present(serving.timeline, serving.history)
+        self._present = Present(serving.timeline)
         self._page = Page(lambda: serving.live.snapshot, serving.clock.monotonic_ns)
         self._samples = asyncio.Semaphore(_SAMPLES_STREAMS)
         self._charts = asyncio.Semaphore(_PAGE_STREAMS)

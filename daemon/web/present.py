@@ -11,7 +11,6 @@ from ..measure.processes import DLA_SECONDS, dla_seconds
 from ..measure.run_report import Environment, Span
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures
-from ..store.history import History
 from .troubles import Moment, Troubles
 
 _NOW = {
@@ -37,11 +36,11 @@ _DLA_PROCESS_NS = 10_000_000_000
 
 
 class Present:
-    """Makes the answer, from a snapshot and from what it knows of the past."""
+    """Makes the answer, from a snapshot and from the latest samples."""
 
-    def __init__(self, timeline: Timeline, history: History) -> None:
+    def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._troubles = Troubles(timeline, history)
+        self._troubles = Troubles(timeline)
 
     def document(
         self,

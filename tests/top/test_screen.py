@@ -1,6 +1,5 @@
 """The screen as lines: of any page, in a window of any size."""
 
-import time
 from dataclasses import replace
 from typing import Any, cast
 
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 
 from tegrascope.collectors.application.client import ApiClient
 from tegrascope.collectors.board.boards import find_rail_rule
-from tegrascope.daemon.store.history import History
 from tegrascope.daemon.terminal import age
 from tegrascope.daemon.top.client import DaemonClient, ScreenState
 from tegrascope.daemon.top.screen import ASCII, Glyphs, draw, glyphs_of
@@ -21,6 +19,7 @@ from tools.fleet.devices import SimulatedDevice
 from tools.fleet.plan import plan_device
 
 URL = "http://robot-007.example:9754"
+SIMULATED_NS = 150_000_000_000
 SHORT = {
     "gpu.utilization_ratio": 0.5,
     "dla.0.on": 0.0,
@@ -61,18 +60,16 @@ def status(**fields: object) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def states(tmp_path_factory) -> list[ScreenState]:
+def states() -> list[ScreenState]:
     """Simulated devices: with two DLA cores and none, hot, and failing; and hardly anything."""
     made = []
-    missing = History(tmp_path_factory.mktemp("top") / "none.db", may_be_missing=True)
     for number in (1, 3, 6, 18):
-        begin_ns = time.monotonic_ns() - 150_000_000_000
-        device = SimulatedDevice(plan_device(number, 0, 1.0), begin_ns=begin_ns, interval_seconds=1)
-        while device.due_ns <= time.monotonic_ns():
+        device = SimulatedDevice(plan_device(number, 0, 1.0), begin_ns=0, interval_seconds=1)
+        while device.due_ns <= SIMULATED_NS:
             device.step()
         snapshot, clock = device.live.snapshot, device.clock
         rule = find_rail_rule(signals.RAIL_POWER.by_label(snapshot.values))
-        found = Present(device.timeline, missing).document(
+        found = Present(device.timeline).document(
             snapshot, clock.monotonic_ns(), clock.wall_ns(), rule, {}
         )
         values = dict(snapshot.values)
