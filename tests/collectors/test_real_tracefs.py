@@ -13,6 +13,7 @@ import pytest
 from tegrascope.collectors.dla.reader import TraceInstance, find_tracefs, follow
 from tegrascope.parsers.dla import OWN_PREFIX, parse_trace_line
 from tegrascope.parsers.errors import ParseError, UserError
+from tests.boots import clock_offset
 
 # Programs that start are traced in place of the DLA's tasks.
 STARTS: dict[str, Any] = {"system": "sched", "events": ("sched_process_exec",)}
@@ -57,8 +58,10 @@ def test_kernel_makes_fills_and_removes_the_instance(root):
         with pytest.raises(ParseError) as told:
             parse_trace_line(line)
         assert told.value.reason == "event"
-        # Its column is the clock that our samples have; to the microsecond.
-        seconds = float(line.split(": sched_process_exec:")[0].rpartition(" ")[2])
+        # Its column is the clock that our samples have; to the microsecond. The tracer does not
+        # know the time namespace of a reader.
+        traced_seconds = float(line.split(": sched_process_exec:")[0].rpartition(" ")[2])
+        seconds = traced_seconds + clock_offset("monotonic")
         assert begin_ns / 1e9 - 1e-5 <= seconds <= time.monotonic_ns() / 1e9
     assert not path.exists()
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.boots import LONG_UP_SECONDS, booted_ago
+
 TELEMETRY = "telemetry: {source: simulator, interval: 100ms}\n"
 RUNNING = TELEMETRY + (
     "workloads: [{name: w, command: sleep 0.3, device: cpu, baseline: 0s, warm_up: 0s,"
@@ -177,18 +179,7 @@ def test_disk_that_turns_read_only_is_reported_and_survived(start, tmp_path):
 
 def test_board_that_ran_and_slept_for_years_is_like_any_other(start):
     """CLOCK_MONOTONIC after 400 days, CLOCK_BOOTTIME after 800: no sleep in a run, and no step."""
-    days = 86_400
-    within = (
-        *("unshare", *(() if os.geteuid() == 0 else ("--map-root-user",)), "--time", "--fork"),
-        *("--kill-child", "--monotonic", str(400 * days), "--boottime", str(800 * days)),
-    )
-    look = "import time; print(time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME))"
-    need(*within, sys.executable, "-c", look)
-    told = subprocess.run(
-        [*within, sys.executable, "-c", look], capture_output=True, text=True, check=True
-    )
-    monotonic, boottime = map(float, told.stdout.split())
-    assert boottime - monotonic > 399 * days
+    within = booted_ago(LONG_UP_SECONDS, asleep_seconds=LONG_UP_SECONDS)
     daemon = start(RUNNING, within=within)
 
     def good() -> "list[dict[str, object]]":
@@ -197,7 +188,7 @@ def test_board_that_ran_and_slept_for_years_is_like_any_other(start):
         return [run for run in runs if not {"suspended", "clock_step"} & set(run["quality"])]
 
     for run in daemon.wait_for(lambda: good()[1:]):
-        assert run["started_ns"] > 400 * days * 10**9
+        assert run["started_ns"] > LONG_UP_SECONDS * 10**9
         assert abs(run["started_wall_ns"] / 1e9 - time.time()) < 240
     daemon.wait_for(lambda: daemon.get("readyz") == "ready\n")
 
