@@ -8,6 +8,7 @@ from math import floor, log10
 from pathlib import Path
 from typing import TextIO
 
+from ..collectors.paths import is_file
 from ..parsers.errors import UserError
 from ..parsers.values import printable
 
@@ -94,7 +95,7 @@ def progress(
     total = 0
     for path in paths:
         with suppress(OSError):  # reported where it is read
-            total += path.stat().st_size if isinstance(path, Path) and path.is_file() else 0
+            total += path.stat().st_size if isinstance(path, Path) and is_file(path) else 0
     shows_results = output is None and sys.stdout is not None and sys.stdout.isatty()
     if total < LONG_WORK_BYTES or shows_results or not sys.stderr.isatty():
         yield lambda _: None

@@ -23,6 +23,7 @@ from ...parsers.inference.events import Order
 from ...parsers.values import some_of
 from ..base import write_atomic
 from ..models.files import sha256_of
+from ..paths import exists, is_directory, is_file
 from .cuda_runtime import load_cuda
 from .engine_cache import engine_key, model_digest
 
@@ -195,14 +196,14 @@ class DataSet:
 
 def input_files(path: Path) -> list[Path]:
     """Return the files of a data set in order, or raise ``UserError`` if there are none."""
-    if path.is_file() and path.suffix.lower() in _ARRAYS:
+    if is_file(path) and path.suffix.lower() in _ARRAYS:
         return [path]
     known = sorted(_ARRAYS | _IMAGES)
-    found = [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else []
+    found = [one for one in path.rglob("*") if is_file(one)] if is_directory(path) else []
     files = sorted(one for one in found if one.suffix.lower() in known and one.name[0] != ".")
     if not files:
         raise UserError(
-            f"{path} has no inputs" if path.exists() else f"there is no data at {path}",
+            f"{path} has no inputs" if exists(path) else f"there is no data at {path}",
             f"give a .npz or .npy file, or a folder of files ending in {' '.join(known)}",
         )
     return files
@@ -247,7 +248,7 @@ def reported(data: DataSet, doing: str, say: Say) -> Iterator[InputBatch]:
 
 def is_data(path: Path) -> bool:
     """Return whether a calibration is made of inputs; otherwise it is a cache."""
-    return path.is_dir() or path.suffix.lower() in _ARRAYS
+    return is_directory(path) or path.suffix.lower() in _ARRAYS
 
 
 def read_cache(path: Path) -> CalibrationCache:
@@ -388,7 +389,7 @@ class Calibration:
                 parts = {"model": model_digest(model), "release": str(self._release)}
                 key = engine_key({**key_parts(order), **parts})
                 self._kept = Path(order.engine_directory) / f"calibration-{key[:32]}.cache"
-                if self._kept.is_file():
+                if is_file(self._kept):
                     self.cache = read_cache(self._kept)
                     say(f"the scales of {path} are known already")
             if self.cache is None:

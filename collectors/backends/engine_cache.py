@@ -27,6 +27,7 @@ from ..base import write_atomic
 from ..board.boards import l4t_of
 from ..board.readers import read_text
 from ..models.files import BUILTIN_PREFIX, external_files, sha256_of
+from ..paths import is_file
 
 if TYPE_CHECKING:
     import numpy
@@ -105,7 +106,7 @@ def plugin_parts(plugins: Sequence[str]) -> dict[str, str]:
         UserError: A library does not exist.
     """
     for path in plugins:
-        if not Path(path).is_file():
+        if not is_file(Path(path)):
             raise UserError(
                 f"there is no plug-in library {path}", "give its full path under plugins:"
             )

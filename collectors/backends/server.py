@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from ...parsers.errors import UserError, file_error
 from ...parsers.inference.servers import ServerAccess
 from ...parsers.values import printable
+from ..paths import is_file
 
 LARGEST_BYTES = 16 * 2**20
 _PART_BYTES = 65536
@@ -131,7 +132,7 @@ def read_lines(path: str, key: str) -> list[str]:
     """Return the lines of a file that are not blank, or raise ``UserError``, with its key."""
     file = Path(path).expanduser()
     try:
-        is_small = file.is_file() and file.stat().st_size <= LARGEST_BYTES
+        is_small = is_file(file) and file.stat().st_size <= LARGEST_BYTES
         found = file.read_text(encoding="utf-8").splitlines() if is_small else []
     except UnicodeDecodeError:
         found = []

@@ -26,6 +26,7 @@ from ..children.process import Quiet
 from ..children.program import start_tied
 from ..models.files import facts_of
 from ..models.quantised import translate
+from ..paths import is_file
 from . import calibration, engine_cache
 from .base import (
     BUILDS,
@@ -237,13 +238,13 @@ class Trtexec(SelfTimed):
             child = _Execution([*self._program, *arguments, *self._plugins])
             try:
                 child.finish()
-                if child.returncode != 0 or not part.is_file():
+                if child.returncode != 0 or not is_file(part):
                     raise child.failure("build")
                 plan = part.read_bytes()
             finally:
                 part.unlink(missing_ok=True)
             inspector = None
-            if layers.is_file():
+            if is_file(layers):
                 inspector = layers.read_text(encoding="utf-8", errors="replace")
         made_up: Int8Scales = "dummy" if order.calibration is None else "calibrated"
         int8_scales: Int8Scales = "explicit" if self._facts.is_quantised else made_up

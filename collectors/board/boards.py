@@ -13,6 +13,7 @@ from ...parsers.nvpmodel import PowerMode, find_mode, mode_of, parse_modes
 from ...parsers.records import Record
 from ...parsers.signals import POWER_MODE
 from ..base import MachineFacts
+from ..paths import exists
 from .readers import KernelFile, Parsed, Reading, clocks_locked, read_number, read_text
 
 
@@ -95,7 +96,7 @@ def read_power_mode(root: Path) -> str | None:
 
 def find_power_mode(root: Path) -> Iterator[Reading]:
     """Yield the number of the power mode if nvpmodel has noted one."""
-    if (root / _STATUS).exists():
+    if exists(root / _STATUS):
         file = KernelFile(root / _STATUS, stays_open=False)
         yield Parsed(file, POWER_MODE.column(), mode_of)
 

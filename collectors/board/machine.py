@@ -25,6 +25,7 @@ import psutil
 from ...parsers.errors import UserError
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import LineChild, Quiet
+from ..paths import exists
 
 _TEXT_BYTES = 1 << 18
 _TIME_ERROR, _TIMEX_BYTES = 5, 512
@@ -180,7 +181,7 @@ class Machine:
     def free_bytes(self, path: Path) -> int | None:
         """Return what this user may still write below a directory, or its nearest parent."""
         try:
-            nearest = next(one for one in (path, *path.parents) if one.exists())
+            nearest = next(one for one in (path, *path.parents) if exists(one))
             return psutil.disk_usage(str(nearest)).free
         except (OSError, StopIteration):
             return None

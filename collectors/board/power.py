@@ -22,6 +22,7 @@ from typing import NamedTuple
 from ...parsers.errors import UserError
 from ...parsers.nvpmodel import PowerMode, find_mode, mode_in_answer, parse_modes, wants_reboot
 from ..base import sync_directory, write_atomic
+from ..paths import exists
 
 SOCKET = Path("/run/tegrascope/power.sock")
 STATE = Path("/var/lib/tegrascope-power")
@@ -196,14 +197,14 @@ class PowerModes:
             self._state.write(found._replace(locked=False))
 
     def _restore_clocks(self, file: Path) -> None:
-        if file.exists():
+        if exists(file):
             self._run(_CLOCKS, "--restore", str(file))
 
     def _store_clocks(self, file: Path) -> bool:
         # It asks before it writes over a file.
         file.unlink(missing_ok=True)
         with contextlib.suppress(UserError):
-            return self._run(_CLOCKS, "--store", str(file)).status == 0 and file.exists()
+            return self._run(_CLOCKS, "--store", str(file)).status == 0 and exists(file)
         return False
 
     def _current(self) -> int:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ...parsers import signals
 from ...parsers.signals import Signal
+from ..paths import exists
 
 _PAGE_BYTES = 4096
 # A FIFO or a device must not hold the reader up, so it is opened without waiting and refused.
@@ -158,7 +159,7 @@ def available_bytes(meminfo: str) -> float | None:
 def find_memory(root: Path) -> Iterator[Reading]:
     """Yield the available memory."""
     path = root / "proc/meminfo"
-    if path.exists():
+    if exists(path):
         yield Parsed(KernelFile(path), signals.RAM_AVAILABLE.column(), available_bytes)
 
 

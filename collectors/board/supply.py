@@ -7,6 +7,7 @@ from math import inf
 from pathlib import Path
 
 from ...parsers import signals
+from ..paths import exists
 from .boards import compatible
 from .readers import Column, KernelFile, Reading, Scaled, read_number, read_text, to_number
 
@@ -60,7 +61,7 @@ def find_rails(root: Path) -> Iterator[Reading]:
                 ("max", signals.RAIL_LIMIT_WARNING),
                 ("crit", signals.RAIL_LIMIT_CRITICAL),
             ):
-                if (path := chip / f"curr{channel}_{name}").exists():
+                if exists(path := chip / f"curr{channel}_{name}"):
                     yield Scaled(KernelFile(path), signal.column(rail), 1000, most)
 
 

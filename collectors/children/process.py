@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from ...parsers.errors import UserError
 from ..base import SYSTEM_CLOCK, Clock, Stamped
+from ..paths import is_directory
 
 LONGEST_LINE = 64 * 1024
 # More than a pipe or a Unix socket holds, so that a backlog is one read.
@@ -232,7 +233,7 @@ class LineChild(LineReader):
             )
         except OSError as error:
             super().end()
-            if cwd is not None and not cwd.is_dir():
+            if cwd is not None and not is_directory(cwd):
                 what = f"{cwd} is not a directory"
                 raise UserError(what, "create it, or name another one") from error
             raise cannot_start(argv[0], error) from error

@@ -20,6 +20,7 @@ from pathlib import Path
 from ...parsers.dla import OWN_PREFIX, parse_trace_line
 from ...parsers.errors import ParseError, UserError
 from ..children.process import READ_SIZE, LineBuffer
+from ..paths import is_directory
 from .tasks import DlaTasks
 
 SYSTEM = "nvdla_ftrace"
@@ -34,8 +35,8 @@ def find_tracefs(root: Path = Path("/"), system: str = SYSTEM) -> Path:
     """Return the directory of the tracer's files, or raise ``UserError``."""
     tracefs = root / _TRACEFS
     try:
-        is_mounted = (tracefs / "instances").is_dir()
-        if is_mounted and (tracefs / "events" / system).is_dir():
+        is_mounted = is_directory(tracefs / "instances")
+        if is_mounted and is_directory(tracefs / "events" / system):
             return tracefs
     except PermissionError as error:
         raise _for_root(tracefs) from error

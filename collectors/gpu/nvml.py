@@ -20,6 +20,7 @@ from ..board.boards import is_thor
 from ..children.program import python_child
 from ..lines.collector import LineCollector, Opening, SourceSettings
 from ..lines.program import BACKOFF_SECONDS, ProcessSource
+from ..paths import exists
 from ..processes.shown import ShownNames
 
 # A driver that nothing keeps awake wakes with the first call, which takes long.
@@ -217,7 +218,7 @@ class NvmlSettings(SourceSettings):
     @staticmethod
     def has_driver(root: Path = Path("/")) -> bool:
         """Return whether an NVIDIA driver is loaded."""
-        return any((root / file).exists() for file in _DRIVER)
+        return any(exists(root / file) for file in _DRIVER)
 
     def is_read_beside(self, root: Path | None) -> bool:
         """Return whether it is read beside lines; ``root`` is that of their board, if it is here.

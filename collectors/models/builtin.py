@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import write_atomic
+from ..paths import is_file
 from .files import BUILTIN_MODELS, GENERATOR_VERSION, MISSING_PACKAGE, SEED, builtin_path
 
 try:
@@ -222,7 +223,7 @@ def ensure_model(name: str, directory: Path, seed: int = SEED) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.is_file():
+        if not is_file(path):
             write_atomic(path, make_model(name, seed).SerializeToString(deterministic=True))
     return path
 

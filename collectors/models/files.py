@@ -22,6 +22,7 @@ from ...parsers.onnx import ModelFacts, external_locations, read_model
 from ...parsers.onnx.graph import Graph
 from ...parsers.records import Record
 from ..children.program import ask_child, python_child
+from ..paths import is_directory, is_file
 
 BUILTIN_PREFIX = "builtin:"
 BUILTIN_MODELS = ("mobilenet", "mobilenetv2", "resnet50", "resnet50-fp16")
@@ -52,9 +53,9 @@ def find_model(model: str, directory: Path) -> Path:
     if not model.startswith(BUILTIN_PREFIX):
         path = Path(model).expanduser()
         try:
-            if path.is_dir():
+            if is_directory(path):
                 raise UserError(f"{model} is a directory", "name the ONNX file in it")
-            if not path.is_file():
+            if not is_file(path):
                 known = ", ".join(BUILTIN_PREFIX + name for name in BUILTIN_MODELS)
                 raise UserError(f"there is no model file {model}", f"give an ONNX file, or {known}")
             path.open("rb").close()
@@ -65,7 +66,7 @@ def find_model(model: str, directory: Path) -> Path:
     if name not in BUILTIN_MODELS:
         raise UserError(f"no built-in model is named {name!r}", f"use {', '.join(BUILTIN_MODELS)}")
     path = builtin_path(name, directory)
-    if not path.is_file():
+    if not is_file(path):
         _generate(name, directory)
     return path
 
@@ -107,7 +108,7 @@ def external_files(model: Path) -> list[Path]:
             raise UserError(f"{model} cannot be read as ONNX", "export the model again") from None
     found = [model.parent / name for name in sorted(names)]
     for path in found:
-        if not path.is_file():
+        if not is_file(path):
             raise UserError(f"{model} keeps weights in {path}, which is missing", "copy it there")
     return found
 

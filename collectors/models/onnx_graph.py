@@ -19,6 +19,7 @@ from typing import Any
 from ...parsers.errors import UserError
 from ...parsers.onnx import slim
 from ...parsers.onnx.graph import LONGEST_VALUES, SUBGRAPH, Attribute, Graph, Node, Shape, Tensor
+from ..paths import is_file
 from .files import INSTALL, GraphAnswer, external_files
 
 try:
@@ -183,7 +184,7 @@ def _not_known(graph: Graph) -> Iterator[str]:
 
 
 def _load(path: Path) -> onnx.ModelProto:
-    if not path.is_file():
+    if not is_file(path):
         raise UserError(f"there is no model file {path}", "give an ONNX file")
     external_files(path)
     try:

@@ -31,6 +31,7 @@ from ...parsers.inference.events import (
 )
 from ...parsers.records import Record
 from ..catalog import BACKENDS, find_backend
+from ..paths import exists
 from ..processes.stalls import count_continuations
 from .run_loop import STOPPED, Runner
 
@@ -52,7 +53,7 @@ def settle(process: Process) -> None:
             ) from None
     if process.mps_percentage is not None:
         control = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control")
-        if not control.exists():
+        if not exists(control):
             raise UserError(
                 f"no MPS server runs (there is no {control})",
                 "start nvidia-cuda-mps-control -d, or leave process.mps_percentage out",

@@ -11,6 +11,7 @@ from typing import TextIO, TypeAlias, TypeVar
 
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.catalog import find_backend
+from ...collectors.paths import exists
 from ...parsers.errors import UserError
 from ...parsers.inference.events import Phase, Progress, RunEvent, StageName
 from ...parsers.inference.layers import LayerProfile
@@ -338,7 +339,7 @@ class Bench:
             path = Path(directory) / "layers.json"
             once = shortened(workload, warm_up=workload.warm_up)
             done = self.workers.run(once, device, workload.timeout_seconds, profile=path)
-            if done.status != "ok" or not path.exists():
+            if done.status != "ok" or not exists(path):
                 self.display.say(f"  no table of layers: {done.report.reason}")
                 return
             profile = LayerProfile.model_validate_json(path.read_bytes())

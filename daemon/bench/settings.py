@@ -19,6 +19,7 @@ from ...collectors.catalog import (
     is_played,
 )
 from ...collectors.models.files import BUILTIN_MODELS, BUILTIN_PREFIX, find_model
+from ...collectors.paths import exists
 from ...parsers.errors import PIP_INSTALL, UsageError, UserError
 from ...parsers.inference.events import InferenceSettings, Process
 from ...parsers.nvpmodel import find_mode
@@ -181,7 +182,7 @@ def check_data(settings: BenchSettings) -> None:
             raise UsageError(
                 f"--{name} is for one model, and several are named", "bench one after another"
             )
-        if not Path(path).expanduser().exists():
+        if not exists(Path(path).expanduser()):
             raise UserError(f"there is no {path} for --{name}", remedy)
 
 

@@ -17,6 +17,7 @@ from ...collectors.board.machine import cpu_busy_ratio
 from ...collectors.board.power import PowerClient
 from ...collectors.board.readers import clocks_locked
 from ...collectors.lines.program import ProcessSource, SocketSource
+from ...collectors.paths import exists
 from ...parsers.errors import UserError, file_error
 from ...parsers.inference.events import RunEvent
 from ...parsers.inference.placement import Built, Precision
@@ -349,7 +350,7 @@ def check_outputs(
     ``built`` decides how large an error may be, unless ``tolerance`` does. With ``labels`` the loss
     of top-1 decides; raises ``UserError`` if they do not fit.
     """
-    if not outputs.exists():
+    if not exists(outputs):
         return OutputCheck(verdict="unchecked", reason="the back-end does not return its outputs")
     precision = precision_of(built)
     try:
@@ -570,12 +571,12 @@ class Watcher:
             program=program,
         )
         workers.end(workload.device, patience_seconds=REPORT_SECONDS)
-        if report.exists():
+        if exists(report):
             one.nsys_report = report.name
             return
         raw = report.with_suffix(".qdstrm")
         why = done.report.reason or "the run succeeded, and nsys gave no reason"
-        if raw.exists():
+        if exists(raw):
             why = f"it left {raw.name}, so the importer of Nsight Systems is not installed here"
         one.nsys_problem = f"nsys wrote no {report.name}: {why}"
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
+from ...collectors.paths import is_file
 from ...parsers.errors import UserError
 from ...parsers.values import read_duration
 
@@ -278,8 +279,8 @@ def open_history(arguments: argparse.Namespace) -> Iterator["History"]:
 
     state: Path = arguments.state_dir
     try:
-        path = state if state.is_file() else state / DATABASE
-        if path.is_file():
+        path = state if is_file(state) else state / DATABASE
+        if is_file(path):
             path.open("rb").close()
         yield History(path)
     except PermissionError as error:

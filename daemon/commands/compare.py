@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...collectors.paths import exists
 from ...parsers.errors import UserError
 from ...parsers.values import printable
 from ..compare.report import compare, print_comparison
@@ -63,9 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _sides(arguments: argparse.Namespace, name: str) -> list[Side]:
     given: str = getattr(arguments, name)
     path = Path(given)
-    if given == PUBLISHED and not path.exists():
+    if given == PUBLISHED and not exists(path):
         return []
-    if path.exists() or path.suffix or len(path.parts) > 1:
+    if exists(path) or path.suffix or len(path.parts) > 1:
         found = read_result_or_run(path)
     else:
         with open_history(arguments) as history:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from ... import __version__
 from ...collectors.board.machine import Machine
+from ...collectors.paths import is_file
 from ...parsers.errors import UserError
 from ...parsers.records import Record
 from ..doctor.board import check_board, check_clocks, check_dla, check_room
@@ -54,7 +55,7 @@ def make_context(machine: Machine, config_path: Path | None, state_dir: Path | N
     By default both paths are those of the installed service, if they exist.
     """
     installed = machine.at("/etc/tegrascope.yaml")
-    if config_path is None and installed.is_file():
+    if config_path is None and is_file(installed):
         config_path = installed
     if state_dir is None:
         is_installed = machine.there(str(INSTALLED_STATE)) != "absent"

@@ -11,6 +11,7 @@ from pathlib import Path
 from ...collectors.backends.calibration import input_files
 from ...collectors.backends.engine_cache import EngineCache, EngineFacts, Entry
 from ...collectors.catalog import LOADABLE_BACKEND, default_backend
+from ...collectors.paths import is_directory
 from ...parsers.errors import UserError
 from ...parsers.inference.calibration import ALGORITHMS, parse_calibration
 from ...parsers.inference.events import Loaded, Order, Phase, Progress, RunEvent
@@ -57,7 +58,7 @@ def _for_programs(entry: Entry, layers: Sequence[EngineLayer] = ()) -> CachedEng
 def list_engines(arguments: argparse.Namespace) -> int:
     """Print the engines in the cache, the last used first."""
     directory = arguments.state_dir / "engines"
-    entries = EngineCache(directory).entries() if directory.is_dir() else []
+    entries = EngineCache(directory).entries() if is_directory(directory) else []
     if arguments.json:
         listed = EngineList(directory=str(directory), engines=tuple(map(_for_programs, entries)))
         print(listed.model_dump_json(exclude_none=True), file=standard_output())
@@ -72,7 +73,7 @@ def list_engines(arguments: argparse.Namespace) -> int:
 def show_engine(arguments: argparse.Namespace) -> int:
     """Print the facts of an engine and its layers, with what was fused into each."""
     directory = arguments.state_dir / "engines"
-    if not directory.is_dir():
+    if not is_directory(directory):
         raise UserError(
             f"there are no engines in {directory}", "build one: tegrascope engines build"
         )
@@ -115,7 +116,7 @@ def build_engines(arguments: argparse.Namespace) -> int:
 def prune_engines(arguments: argparse.Namespace) -> int:
     """Remove engines by age or number, and files that belong to none."""
     directory = arguments.state_dir / "engines"
-    if not directory.is_dir():
+    if not is_directory(directory):
         print(f"there are no engines in {directory}", file=sys.stderr)
         return GOOD
     cache = EngineCache(directory)
@@ -137,7 +138,7 @@ def prune_engines(arguments: argparse.Namespace) -> int:
 def calibrate(arguments: argparse.Namespace) -> int:
     """Make a calibration cache of a model from inputs, in a worker on the GPU."""
     input_files(arguments.data)
-    if not arguments.output.absolute().parent.is_dir():
+    if not is_directory(arguments.output.absolute().parent):
         raise UserError(
             f"there is no directory {arguments.output.parent}", "make it, or name another"
         )

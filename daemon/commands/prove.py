@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from ...collectors.board.machine import Machine
+from ...collectors.paths import is_directory
 from ...parsers.errors import UserError
 from ..prove.belief import beliefs
 from ..prove.probes import BoardAccess, probes
@@ -75,7 +76,7 @@ def examine(
 ) -> int:
     """Gather evidence, in so many seconds if given; print the verdicts, and write the file."""
     path = arguments.output or _FILE
-    if not path.absolute().parent.is_dir():
+    if not is_directory(path.absolute().parent):
         raise UserError(f"there is no directory {path.parent}", "name a writable file with -o")
     if not arguments.no_sudo:
         if board.machine.uid != 0:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
+from ...collectors.paths import exists, is_directory, is_file
 from ...parsers.errors import UserError
 from . import Options, add_command
 
@@ -39,7 +40,7 @@ class _Root:
         self.path = path
         self.is_dry = is_dry
         # The root of an image has no running systemd.
-        self.is_live = path == Path("/") and Path("/run/systemd/system").is_dir()
+        self.is_live = path == Path("/") and is_directory(Path("/run/systemd/system"))
 
     def at(self, path: str) -> Path:
         return self.path / path.lstrip("/")
@@ -53,9 +54,9 @@ class _Root:
         self._do(f"write {path}", write)
 
     def delete(self, path: Path) -> None:
-        if path.is_dir() and not path.is_symlink():
+        if is_directory(path) and not path.is_symlink():
             self._do(f"delete {path} and all in it", lambda: shutil.rmtree(path))
-        elif path.exists():
+        elif exists(path):
             self._do(f"delete {path}", path.unlink)
 
     def run(self, *argv: str, may_fail: bool = False) -> None:
@@ -84,7 +85,7 @@ class _Root:
 def own_program() -> str:
     """Return the path of the installed tegrascope command."""
     program = Path(sys.executable).with_name("tegrascope")
-    return str(program) if program.is_file() else f"{sys.executable} -m tegrascope"
+    return str(program) if is_file(program) else f"{sys.executable} -m tegrascope"
 
 
 def check_visible(program: str | None) -> None:
@@ -101,7 +102,7 @@ def check_visible(program: str | None) -> None:
         if hidden is not None:
             raise UserError(f"{place}: the service may not look into {hidden}", remedy)
         for parent in place.parents:
-            if parent.exists() and not parent.stat().st_mode & 0o001:
+            if exists(parent) and not parent.stat().st_mode & 0o001:
                 raise UserError(f"{place}: only some users may enter {parent}", remedy)
 
 
@@ -136,7 +137,7 @@ def _open_root(arguments: argparse.Namespace) -> _Root:
     if not root.is_dry and root.path == Path("/") and os.geteuid() != 0:
         raise UserError("this changes /etc", f"sudo {own_program()} service {arguments.action}")
     for path in _PACKAGED:
-        if root.at(path).exists():
+        if exists(root.at(path)):
             raise UserError(f"{root.at(path)} came with a package", "leave it to apt")
     return root
 
@@ -149,7 +150,7 @@ def install(arguments: argparse.Namespace) -> int:
         check_visible(arguments.program)
     for name, text in installed_files(program).items():
         path = root.at(name)
-        if name in _SETTINGS and path.exists():
+        if name in _SETTINGS and exists(path):
             print(f"keep {path}")
         else:
             root.write(path, text)
@@ -169,7 +170,7 @@ def remove(arguments: argparse.Namespace) -> int:
     units = [
         path
         for path in sorted(directory.glob("tegrascope*"))
-        if path.is_file() and path.read_text("utf-8").startswith(_MARK)
+        if is_file(path) and path.read_text("utf-8").startswith(_MARK)
     ]
     if root.is_live and units:
         names = [path.name for path in units if "@" not in path.name]
@@ -182,7 +183,7 @@ def remove(arguments: argparse.Namespace) -> int:
     if root.is_live:
         root.run("systemctl", "daemon-reload")
     kept = (root.at(path) for path in (*_SETTINGS, *_STATE))
-    left = [*sorted(directory.glob("tegrascope*.d")), *(path for path in kept if path.exists())]
+    left = [*sorted(directory.glob("tegrascope*.d")), *(path for path in kept if exists(path))]
     if arguments.purge:
         for path in left:
             root.delete(path)

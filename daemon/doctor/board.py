@@ -11,6 +11,7 @@ from ...collectors.board.machine import HostMemory, Machine
 from ...collectors.board.supply import find_over_current, find_rails
 from ...collectors.gpu.nvml import NvmlSettings
 from ...collectors.lines.collector import TegrastatsSettings
+from ...collectors.paths import is_file
 from ...parsers import signals
 from ...parsers.nvpmodel import PowerMode, largest_mode, mode_of
 from .findings import Check, Context, Finding, Level, docker, uses_tensorrt
@@ -217,7 +218,7 @@ def check_room(context: Context) -> Iterator[Finding]:
     machine, database = context.machine, context.config.store.path
     models = [work.model for work in context.config.workloads if uses_tensorrt(work) and work.model]
     paths = [machine.at(str(context.state_dir / model)) for model in models]
-    largest = max((path.stat().st_size for path in paths if path.is_file()), default=0)
+    largest = max((path.stat().st_size for path in paths if is_file(path)), default=0)
     yield judge_memory(machine.memory(), largest, context.needs_tensorrt)
     directory = context.state_dir if database is None else database.parent
     yield judge_disk(machine.free_bytes(machine.at(str(directory))), directory)

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
+from ...collectors.paths import is_directory, is_file
 from ...parsers.errors import UserError
 from ...parsers.inference.layers import SUBGRAPH
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers, Placement, placement_of
@@ -422,7 +423,7 @@ def find_evidence(name: str, state_dir: Path) -> BuiltPlacement:
     Raises:
         UserError: It does not exist, is ambiguous, or contains no placement on a DLA.
     """
-    if Path(name).is_file():
+    if is_file(Path(name)):
         return _in_file(Path(name))
     found = _in_cache(name, state_dir / "engines") or _in_store(name, state_dir / "tegrascope.db")
     if found is None:
@@ -451,7 +452,7 @@ def _in_file(path: Path) -> BuiltPlacement:
 
 
 def _in_cache(name: str, directory: Path) -> BuiltPlacement | None:
-    if len(name) < _SHORTEST_KEY or not directory.is_dir():
+    if len(name) < _SHORTEST_KEY or not is_directory(directory):
         return None
     from ...collectors.backends.engine_cache import EngineCache
 
@@ -465,7 +466,7 @@ def _in_cache(name: str, directory: Path) -> BuiltPlacement | None:
 def _in_store(name: str, path: Path) -> BuiltPlacement | None:
     from ..store.history import History
 
-    document = History(path).run(name) if path.is_file() else None
+    document = History(path).run(name) if is_file(path) else None
     if document is None:
         return None
     placement = next(_built_in(document), None)

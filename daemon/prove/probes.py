@@ -27,6 +27,7 @@ from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child, start_tied
 from ...collectors.lines.collector import tegrastats_command
 from ...collectors.lines.program import LineSocket
+from ...collectors.paths import is_file
 from ...parsers import nvpmodel
 from ...parsers.dla import Ended, Lost, Submitted, parse_trace_line
 from ...parsers.errors import PIP_INSTALL, ParseError, UserError
@@ -77,7 +78,7 @@ class BoardAccess:
         name = Path(argv[0]).name
         beside = Path(sys.executable).with_name(name)
         program = self.machine.which(argv[0])
-        if program is None and argv[0] == name and beside.is_file():
+        if program is None and argv[0] == name and is_file(beside):
             program = str(beside)
         if program is None:
             raise Absent(f"there is no {name}", f"install {name}")

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from ...collectors.paths import is_directory
 from ...parsers.errors import UserError
 from ...parsers.records import Record
 from ..measure.run_report import RunReport
@@ -59,7 +60,7 @@ def validated(kind: type[Kind], text: str, where: str, writer: str = "of another
 
 
 def _document(given: Path) -> tuple[Path, str, object]:
-    path = given / _FILE if given.is_dir() else given
+    path = given / _FILE if is_directory(given) else given
     try:
         text = path.read_text(encoding="utf-8")
         return path, text, json.loads(text, parse_float=_finite, parse_constant=_finite)

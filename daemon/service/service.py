@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.board.boards import read_power_mode
 from ...collectors.board.readers import clocks_locked, read_trips
+from ...collectors.paths import is_directory
 from ...parsers.errors import UserError
 from ..measure.timeline import SealedBlock, Timeline
 from ..session.executor import Executor
@@ -378,7 +379,7 @@ class Service:
         workloads = tuple(one for one in config.workloads if not one.is_window)
         for workload in workloads:
             if workload.device not in self._runners:
-                cwd = self._state_dir if self._state_dir.is_dir() else None
+                cwd = self._state_dir if is_directory(self._state_dir) else None
                 executor = Executor(workload.device, cwd=cwd, clock=self._clock)
                 runner = ExecutorThread(
                     executor, self.session, self._queues, self._refusal, self._guards.ran

@@ -10,6 +10,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+from ...collectors.paths import is_file
 from ...parsers.errors import UserError
 from ..measure.blocks import Block, CorruptBlockError, decode
 from ..measure.timeline import Timeline
@@ -30,12 +31,12 @@ class History:
         """Raise if there is no database, unless a daemon may be unable to create it."""
         self.path = path
         self._may_be_missing = may_be_missing
-        if not may_be_missing and not path.is_file():
+        if not may_be_missing and not is_file(path):
             raise UserError(f"{path}: no run store", "name the daemon's directory with --state-dir")
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
-        is_missing = self._may_be_missing and not self.path.is_file()
+        is_missing = self._may_be_missing and not is_file(self.path)
         uri = "file::memory:" if is_missing else f"{self.path.absolute().as_uri()}?mode=ro"
         # A streamed answer is read in pieces, by any free thread.
         reader = sqlite3.connect(uri, uri=True, timeout=5, check_same_thread=False)

@@ -18,6 +18,7 @@ import pandas
 
 from ...collectors.application.client import ApiClient
 from ...collectors.lines.replay import log_path
+from ...collectors.paths import is_file
 from ...parsers.errors import UserError
 from ..store.history import History
 from ..terminal import open_output
@@ -126,7 +127,7 @@ def runs(store_or_url: str | Path) -> pandas.DataFrame:
         return runs_frame(_served(str(store_or_url)))
     path = Path(store_or_url)
     try:
-        return runs_frame(History(path if path.is_file() else path / "tegrascope.db").runs())
+        return runs_frame(History(path if is_file(path) else path / "tegrascope.db").runs())
     except sqlite3.Error as error:
         raise UserError(f"{path} cannot be read ({error})", "name a run store") from None
 

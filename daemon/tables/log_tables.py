@@ -18,6 +18,7 @@ import pandas
 
 from ...collectors.children.column_helper import read_batches_together
 from ...collectors.lines.replay import LogFile, LogPath
+from ...collectors.paths import exists, is_directory, is_file
 from ...parsers.errors import PIP_INSTALL, UserError
 from ...parsers.signals import column_order, dtype_of
 from ...parsers.tegrastats.bulk import Batch, ColumnParser, read_batches
@@ -224,14 +225,14 @@ def write_tables(
         BrokenPipeError: The reader of standard output went away.
         UserError: The file cannot be written.
     """
-    folder = None if path is None or not path.parent.is_dir() else path.parent
+    folder = None if path is None or not is_directory(path.parent) else path.parent
     try:
         with tempfile.TemporaryDirectory(prefix=".tegrascope-", dir=folder) as scratch:
             whole = write_parquet(tables, Path(scratch))
             if kind == "csv":
                 with open_output(path) as output:
                     _write_csv(whole, output.buffer)
-            elif path is None or (path.exists() and not path.is_file()):
+            elif path is None or (exists(path) and not is_file(path)):
                 with open_output(path) as output, whole.open("rb") as written:
                     shutil.copyfileobj(written, output.buffer, 1 << 20)
             else:

@@ -21,6 +21,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...collectors.base import Clock, write_atomic
+from ...collectors.paths import exists
 from ...parsers.errors import UserError
 from ..settings.config import split_listen
 from ..settings.file import ConfigError
@@ -40,7 +41,7 @@ def read_token(path: Path) -> tuple[str, str | None]:
     A new secret that cannot be written is returned with the reason: then no other process has it.
     """
     try:
-        if not path.exists():
+        if not exists(path):
             token = secrets.token_urlsafe(32)
             if problem := write_token(path, token):
                 return token, problem
