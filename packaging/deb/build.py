@@ -35,7 +35,7 @@ from tegrascope.daemon.commands.completion import script
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
 GLIBCS = ("2_17", "2_28", "2_31", "2_34", "2_35")
 # What TensorRT of a JetPack needs and JetPack has not: the binding for its CUDA, and a numpy that
