@@ -135,7 +135,8 @@ class NvmlCompanion(LineCompanion):
         interval = source.interval_seconds or 1.0
         self._fresh_ns = round(max(_FRESH_SECONDS, _FRESH_INTERVALS * interval) * 1e9)
         self._sample: GpuSample | None = None
-        self._memory: tuple[int, Mapping[str, int]] = (0, {})
+        # When the processes were listed, and the memory of each shown name.
+        self._memory: tuple[int, Mapping[str, int]] | None = None
 
     @property
     def problem(self) -> str | None:
@@ -150,15 +151,16 @@ class NvmlCompanion(LineCompanion):
     def columns(self) -> Mapping[str, float]:
         """Return the newest values; none of a reading that is too old."""
         oldest_ns = self._oldest_ns()
-        sample, (listed_ns, memory) = self._sample, self._memory
+        sample, listed = self._sample, self._memory
         found: dict[str, float] = {}
         if sample is not None and sample.at_ns >= oldest_ns:
             load = signals.GPU_LOAD.column()
             found = {column: one for column, one in sample.columns.items() if column == load}
             if (rail := sample.rails.get("GPU")) is not None:
                 found[signals.GPU_POWER.column()] = rail.instant_watts
-        if listed_ns >= oldest_ns:
-            found |= {signals.PROCESS_GPU_MEMORY.column(n): used for n, used in memory.items()}
+        if listed is not None and listed[0] >= oldest_ns:
+            for name, used_bytes in listed[1].items():
+                found[signals.PROCESS_GPU_MEMORY.column(name)] = used_bytes
         return found
 
     def take(self, line: str, at_ns: int) -> None:  # noqa: ARG002

@@ -111,10 +111,11 @@ class ProcessSource(_LiveSource):
                 self.restarts += started_before
                 started_before = True
                 with self._reading(peer):
-                    first_ns = None
+                    first_ns: int | None = None
                     while isinstance(line := peer.read(self.silence_seconds), Stamped):
                         last_ns = line.monotonic_ns
-                        first_ns = first_ns or last_ns
+                        if first_ns is None:
+                            first_ns = last_ns
                         self.problem = None
                         if self._silent_since_ns is not None:
                             self._note_recovery(first_ns, last_ns)

@@ -344,9 +344,10 @@ def _watch(board: BoardAccess, command: str, seconds: float) -> Evidence:
         with suppress(Absent):
             reader = board.start(["tegrascope-dla-trace"], seconds, root=True)
             children["trace"] = stack.enter_context(reader)
-        asked = 0.0
+        asked: float | None = None
         while time.monotonic() < until:
-            if root and time.monotonic() - asked > 5 * board.line_seconds:
+            is_due = asked is None or time.monotonic() - asked > 5 * board.line_seconds
+            if root and is_due:
                 asked = time.monotonic()
                 lines += board.files(f"{_FIRMWARE}/utilization_rate", root=True)
             # All that is there is taken at once: a reader that waits for us would lose events.

@@ -1,5 +1,6 @@
 """Simulated devices of a fleet: each is drawn from its seed, and each trouble can be seen."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,7 +11,8 @@ from tools.fleet.devices import SimulatedDevice
 from tools.fleet.plan import FAULTS, SCORE, plan_device
 
 NUMBERS = {fault: number for number, fault in FAULTS.items()}
-START_NS = 5_000_000_000
+S = 1_000_000_000
+START_NS = 5 * S
 
 
 def device(number: int, seed: int = 0) -> SimulatedDevice:
@@ -38,6 +40,15 @@ def live(one: SimulatedDevice, seconds: float) -> dict[tuple[str, ...], float]:
     while one.clock.monotonic_ns() < START_NS + seconds * 1e9:
         one.step()
     return page(one)
+
+
+def test_device_has_a_past_on_a_machine_that_has_just_booted():
+    """Its clock is ahead of CLOCK_MONOTONIC; its wall times lie in the past all the same."""
+    past_ns, plan = 150 * S, plan_device(1, 0, 1.0)
+    one = SimulatedDevice(plan, begin_ns=0, interval_seconds=1.0, ahead_ns=past_ns)
+    booted_wall_ns = time.time_ns() - time.monotonic_ns()
+    one.step()
+    assert one.clock.wall_ns() == pytest.approx(booted_wall_ns - past_ns, abs=60 * S)
 
 
 def test_the_same_seed_is_the_same_fleet():

@@ -33,9 +33,10 @@ def scrapes(number: int, interval_seconds: float, now_ns: int) -> Iterator[Point
 
     Each device is scraped at an offset of its own, as Prometheus does it.
     """
-    begin_ns = now_ns - SPAN_SECONDS * 10**9
     plan = plan_device(number, 0, 1.009)
-    device = SimulatedDevice(plan, begin_ns=begin_ns, interval_seconds=1.009)
+    # Its past may not lie before the boot of this machine, so its clock is ahead instead.
+    begin_ns, ahead_ns = now_ns, SPAN_SECONDS * 10**9
+    device = SimulatedDevice(plan, begin_ns=begin_ns, interval_seconds=1.009, ahead_ns=ahead_ns)
     target = {"job": JOB, "instance": plan.name, "site": plan.site}
     at = (number * 0.37) % 1 * interval_seconds
     while at < SPAN_SECONDS:

@@ -28,10 +28,15 @@ from .work import Work
 
 
 class DeviceClock:
-    """The clock of one device: waiting for a time sets it to that time."""
+    """The clock of one device: waiting for a time sets it to that time.
 
-    def __init__(self, monotonic_ns: int) -> None:
+    It is ahead of the machine's by ``ahead_ns``: so the device has a past, though the machine may
+    have just booted.
+    """
+
+    def __init__(self, monotonic_ns: int, ahead_ns: int = 0) -> None:
         self._now_ns = monotonic_ns
+        self._ahead_ns = ahead_ns
 
     def monotonic_ns(self) -> int:
         """Return the time up to which the device is simulated."""
@@ -39,7 +44,8 @@ class DeviceClock:
 
     def wall_ns(self) -> int:
         """Return the wall time of that moment, by the machine's present wall clock."""
-        return self._now_ns + time.time_ns() - time.monotonic_ns()
+        machine_ns = self._now_ns - self._ahead_ns
+        return machine_ns + time.time_ns() - time.monotonic_ns()
 
     def boottime_ns(self) -> int:
         """Return the same as ``monotonic_ns``: no device is ever suspended."""
@@ -61,15 +67,21 @@ class SimulatedDevice:
     """A board whose lines are parsed, counted and paired with runs as in a daemon.
 
     Only the board and the worker's events are made up. One thread calls ``step``; any thread may
-    render the page. ``due_ns`` is the monotonic time from which ``step`` may be called again.
+    render the page. ``due_ns`` is the device's time from which ``step`` may be called again.
     """
 
     def __init__(
-        self, plan: DevicePlan, *, begin_ns: int, interval_seconds: float, privileged: bool = True
+        self,
+        plan: DevicePlan,
+        *,
+        begin_ns: int,
+        interval_seconds: float,
+        ahead_ns: int = 0,
+        privileged: bool = True,
     ) -> None:
-        """Begin at a monotonic time, which may be past."""
+        """Begin at a time of the device's clock, which is ahead of CLOCK_MONOTONIC."""
         self.plan = plan
-        self.clock = DeviceClock(begin_ns)
+        self.clock = DeviceClock(begin_ns, ahead_ns)
         self._idle = threading.Event()  # never set: a wait only moves the device's clock
         self._interval_ns = round(interval_seconds * 1e9)
         self._begin_ns = begin_ns
@@ -111,7 +123,7 @@ class SimulatedDevice:
             companions=collector.companions,
         )
         self.work = Work(plan, session, begin_ns + self._interval_ns)
-        self.page = Page(lambda: self.live.snapshot, time.monotonic_ns)
+        self.page = Page(lambda: self.live.snapshot, lambda: time.monotonic_ns() + ahead_ns)
         self.due_ns = 0
         self._set_due()
 
@@ -164,6 +176,7 @@ class Fleet:
         self.count = count
         self.seed = seed
         self._interval_seconds = interval_seconds
+        self._ahead_ns = round(_PAST_SAMPLES * interval_seconds * 1e9)
         self._privileged = privileged
         self._devices: dict[int, SimulatedDevice] = {}
         self._stopping = threading.Event()
@@ -187,12 +200,16 @@ class Fleet:
         self._stopping.set()
         self._thread.join(5.0)
 
+    def _now_ns(self) -> int:
+        """Return the present time on the clocks of the devices."""
+        return time.monotonic_ns() + self._ahead_ns
+
     def _run(self) -> None:
         missing = deque(range(1, self.count + 1))
         due: list[tuple[int, int, SimulatedDevice]] = []
         warned = False
         while not self._stopping.is_set():
-            now_ns = time.monotonic_ns()
+            now_ns = self._now_ns()
             if due and due[0][0] <= now_ns:
                 _, number, device = due[0]
                 device.step()
@@ -216,13 +233,13 @@ class Fleet:
 
     def _begin(self, number: int) -> SimulatedDevice:
         """Begin a device in the past and simulate it up to now."""
-        past_ns = round(_PAST_SAMPLES * self._interval_seconds * 1e9)
         device = SimulatedDevice(
             plan_device(number, self.seed, self._interval_seconds),
-            begin_ns=max(0, time.monotonic_ns() - past_ns),
+            begin_ns=self._now_ns() - self._ahead_ns,
             interval_seconds=self._interval_seconds,
+            ahead_ns=self._ahead_ns,
             privileged=self._privileged,
         )
-        while device.due_ns <= time.monotonic_ns() and not self._stopping.is_set():
+        while device.due_ns <= self._now_ns() and not self._stopping.is_set():
             device.step()
         return device
