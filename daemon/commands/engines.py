@@ -15,7 +15,7 @@ from ...collectors.paths import is_directory
 from ...parsers.errors import UserError
 from ...parsers.inference.calibration import ALGORITHMS, parse_calibration
 from ...parsers.inference.events import Loaded, Order, Phase, Progress, RunEvent
-from ...parsers.inference.layers import EngineLayer, read_layers
+from ...parsers.inference.layers import EngineLayer, is_constant, read_layers
 from ...parsers.inference.placement import Built
 from ...parsers.records import Record
 from ..results.document import Facts, print_document
@@ -85,7 +85,8 @@ def show_engine(arguments: argparse.Namespace) -> int:
         print(document.model_dump_json(exclude_none=True, indent=1), file=standard_output())
         return GOOD
     built = sidecar.built
-    nodes = {node for layer in layers for node in layer.nodes}
+    shown = [layer for layer in layers if not is_constant(layer.name, layer.kind)]
+    nodes = {node for layer in shown for node in layer.nodes}
     facts = {
         "engine": sidecar.key,
         "model": sidecar.model,
@@ -97,9 +98,9 @@ def show_engine(arguments: argparse.Namespace) -> int:
         "placement": built.placement.verdict,
         "int8 scales": built.int8_scales,
         "notes": "; ".join(built.notes),
-        "layers": f"{len(layers)}, made of {len(nodes)} ONNX nodes" if layers else "not recorded",
+        "layers": f"{len(shown)}, made of {len(nodes)} ONNX nodes" if shown else "not recorded",
     }
-    print_document([Facts(facts), *([layer_table(layers, is_page=True)] if layers else [])])
+    print_document([Facts(facts), *([layer_table(shown, is_page=True)] if shown else [])])
     return GOOD
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from ...collectors.backends.base import input_shapes
 from ...collectors.models.files import find_model, read_graph_apart
 from ...parsers.inference.events import InputShape, Order
-from ...parsers.inference.layers import SUBGRAPH, is_reformat, names_in, names_marked
+from ...parsers.inference.layers import SUBGRAPH, computes, names_in, names_marked
 from ...parsers.inference.placement import LayerAnswer
 from ...parsers.onnx.graph import Graph, Node
 from ..results.records import LayerRow
@@ -103,7 +103,7 @@ def with_work(graph: Graph, rows: Sequence[LayerRow]) -> tuple[LayerRow, ...]:
     own. Nodes that several layers share have no figures: the engine does not tell their parts.
     """
     names = Names(graph)
-    works = [not is_reformat(row.name, row.kind) for row in rows]
+    works = [computes(row.name, row.kind) for row in rows]
     groups = [names.all_of(row.nodes if works[at] else ()) for at, row in enumerate(rows)]
     taken = {index for group in groups for index in group}
     filled = list(rows)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ...parsers.inference.layers import EngineLayer, LayerProfile
+from ...parsers.inference.layers import EngineLayer, LayerProfile, is_constant
 from ...parsers.inference.placement import Placement
 from ..terminal import ABSENT, amount, percent, seconds
 from .document import Block, Heading, Table, Text
@@ -16,7 +16,10 @@ _YES_OR_NO = {True: "yes", False: "no", None: ABSENT}
 
 
 def time_rows(profile: LayerProfile, placement: Placement | None) -> tuple[LayerRow, ...]:
-    """Return the layers that a profiler timed, with what the inspector tells of each."""
+    """Return the layers that a profiler timed, with the inspector's details of each.
+
+    Constants are left out: a profiler lists them with a time of 0.
+    """
     engine = {layer.name: layer for layer in profile.layers}
     lists = placement or Placement()
     places = {
@@ -25,14 +28,14 @@ def time_rows(profile: LayerProfile, placement: Placement | None) -> tuple[Layer
         **dict.fromkeys(lists.dla_layers, "dla"),
     }
     whole = sum(profile.layers_ns.values())
-    return tuple(
-        LayerRow.model_validate(
-            (engine.get(name) or EngineLayer(name=name)).model_dump()
-            | {"place": places.get(name), "seconds": time / 1e9}
-            | {"share": time / whole if whole else 0.0}
-        )
-        for name, time in profile.layers_ns.items()
-    )
+    rows = []
+    for name, time in profile.layers_ns.items():
+        layer = engine.get(name) or EngineLayer(name=name)
+        if is_constant(layer.name, layer.kind):
+            continue
+        details = layer.model_dump() | {"place": places.get(name), "seconds": time / 1e9}
+        rows.append(LayerRow.model_validate(details | {"share": time / whole if whole else 0.0}))
+    return tuple(rows)
 
 
 def layer_table(layers: Sequence[EngineLayer], *, is_page: bool) -> Table:

@@ -29,8 +29,8 @@ class EngineLayer(Record):
         output_type: Type of the first output.
         tactic: Name of the kernel.
         uses_tensor_cores: ``None`` if the name of the kernel does not show it.
-        nodes: ONNX nodes that were fused into it; empty for a reformat, and for a subgraph without
-            detail.
+        nodes: ONNX nodes that were fused into it; empty for a reformat or a constant, and for a
+            subgraph without detail.
     """
 
     name: str
@@ -62,8 +62,11 @@ class LayerProfile(Record):
 
 # Kinds that compute nothing: they move a tensor, or change its form or its type.
 _REFORMAT_KINDS = frozenset(
-    {"cast", "constant", "copy", "identity", "noop", "reformat", "shuffle", "signal", "wait"}
+    {"cast", "copy", "identity", "noop", "reformat", "shuffle", "signal", "wait"}
 )
+# A weight that no other layer holds, as in an engine with open shapes. It has no work at run time:
+# the profiler reports 0 for it, so it is neither a layer of a device nor one that reformats.
+_CONSTANT_KIND, _CONSTANT_END = "constant", "[constant]"
 _REFORMAT_STARTS = ("reformatting copynode", "reshape_after_", "reshape_before_")
 _REFORMAT_ENDS = (" copy", " copy finish", " from nvm", " to nvm", "[shuffle]", "_copy_output")
 SUBGRAPH = re.compile(r"\{ForeignNode\[(.*)\.\.\.(.*)\]\}")
@@ -118,6 +121,23 @@ def is_reformat(name: str, kind: str) -> bool:
     lower = name.lower()
     is_fused = " + " in name
     return lower.startswith(_REFORMAT_STARTS) or (not is_fused and lower.endswith(_REFORMAT_ENDS))
+
+
+def is_constant(name: str, kind: str) -> bool:
+    """Return whether a layer only holds a constant, by its kind, else by its name.
+
+    >>> is_constant("onnx::Conv_193", "Constant"), is_constant("(Unnamed Layer* 3) [Constant]", "")
+    (True, True)
+    """
+    if kind:
+        return kind.lower() == _CONSTANT_KIND
+    is_fused = " + " in name
+    return not is_fused and name.lower().endswith(_CONSTANT_END)
+
+
+def computes(name: str, kind: str) -> bool:
+    """Return whether a layer has work of the model: it is no constant and no mere reformat."""
+    return not is_constant(name, kind) and not is_reformat(name, kind)
 
 
 def names_in(layer: str) -> tuple[str, ...]:
@@ -183,7 +203,7 @@ def _layer(detail: Mapping[str, Any]) -> EngineLayer:
     weights = detail.get("Weights")
     of_weights = _type_in(_text(weights, "Type")) if isinstance(weights, dict) else None
     nodes = names_marked(_text(detail, "Metadata"))
-    if not nodes and not SUBGRAPH.search(name) and not is_reformat(name, kind):
+    if not nodes and not SUBGRAPH.search(name) and computes(name, kind):
         nodes = names_in(name)
     return EngineLayer(
         name=name,

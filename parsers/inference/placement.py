@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ..records import Record
-from .layers import is_reformat, read_layers
+from .layers import computes, is_constant, is_reformat, read_layers
 
 Precision = Literal["fp32", "fp16", "int8"]
 Fallback = Literal["forbid", "allow", "require-pure"]
@@ -27,6 +27,8 @@ PlacementVerdict = Literal["pure_dla", "dla_plus_reformat", "mixed", "gpu_only",
 
 class Placement(Record):
     """Layers of an engine by device, from the build log and the inspector.
+
+    A layer that only holds a constant is in no list: it has no work at run time.
 
     Attributes:
         verdict: ``dla_plus_reformat``: the GPU only changes the form of tensors; ``mixed``: both
@@ -81,7 +83,7 @@ class Built(Record):
 
     Attributes:
         requested_precision: ``None`` left it to the back-end.
-        layer_types: Data type to the number of layers whose first output has it.
+        layer_types: Data type to the number of layers whose first output has it, constants aside.
         is_strongly_typed: Whether the model's own types were used.
         int8_scales: With ``dummy`` scales the speed is meaningful and the outputs are not.
         wide_layers: Layers of an engine in int8 that compute without any tensor in int8.
@@ -179,8 +181,11 @@ def placement_of(log: Sequence[str], inspector: str | None, device: str) -> Plac
     undecided = False
     # Without detail, the inspector has only the names.
     inspected = [_Layer(layer.name, layer.kind.lower()) for layer in read_layers(inspector)]
-    for name, kind in inspected or finished or on_gpu:
-        place = _place(name, kind or kinds.get(name, ""), device, kinds)
+    for name, own_kind in inspected or finished or on_gpu:
+        kind = own_kind or kinds.get(name, "")
+        if is_constant(name, kind):
+            continue
+        place = _place(name, kind, device, kinds)
         if place is None:
             undecided |= name not in places
         elif _RANK[place] > _RANK.get(places.get(name), 0):
@@ -210,14 +215,18 @@ def placement_of(log: Sequence[str], inspector: str | None, device: str) -> Plac
 def layer_types(inspector: str | None) -> dict[str, int]:
     """Count the layers of an engine by the data type of their first output, most frequent first.
 
-    ``inspector`` is its JSON. An engine without detail has no types.
+    ``inspector`` is its JSON. An engine without detail has no types. Constants are not counted:
+    they keep the type of the model, whatever the layers compute in.
 
     >>> layer_types('{"Layers": [{"Name": "fc", "Outputs": [{"Format/Datatype":'
     ...             ' "Row major linear FP32"}]}]}')
     {'fp32': 1}
     """
-    types = (layer.output_type for layer in read_layers(inspector))
-    return dict(Counter(found for found in types if found is not None).most_common())
+    types: Counter[str] = Counter()
+    for layer in read_layers(inspector):
+        if layer.output_type is not None and not is_constant(layer.name, layer.kind):
+            types[layer.output_type] += 1
+    return dict(types.most_common())
 
 
 _FLOATS = frozenset({"bf16", "fp16", "fp32"})
@@ -235,8 +244,8 @@ def wide_layers(inspector: str | None) -> tuple[str, ...]:
     found = []
     for layer in read_layers(inspector):
         types = {layer.input_type, layer.output_type, layer.precision}
-        computes = not is_reformat(layer.name, layer.kind) and "dla" not in layer.kind.lower()
-        if computes and types & _FLOATS and "int8" not in types:
+        is_inspected = computes(layer.name, layer.kind) and "dla" not in layer.kind.lower()
+        if is_inspected and types & _FLOATS and "int8" not in types:
             found.append(layer.name)
     return tuple(found)
 

@@ -74,6 +74,12 @@ def test_a_reformat_has_no_work(graph):
     assert (gemm.flops, reshape.flops) == (SECOND, None)
 
 
+def test_a_constant_has_no_work(graph):
+    """It may be marked with the node that reads it."""
+    gemm, weight = with_work(graph, [row("second", "second"), row("w", "second", kind="Constant")])
+    assert (gemm.flops, weight.flops) == (SECOND, None)
+
+
 def test_nodes_of_several_layers_have_no_figures(graph):
     """The engine does not tell which part of a node is in which kernel."""
     found = with_work(graph, [row("k1", "first"), row("k2", "first", "act"), row("k3", "second")])

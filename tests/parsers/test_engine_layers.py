@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tegrascope.parsers.inference.layers import (
+    computes,
+    is_constant,
     is_reformat,
     names_in,
     read_layers,
@@ -67,6 +69,19 @@ def test_recorded_engine_of_86_is_read():
     residual = next(layer for layer in layers if "layer1.0/Add" in layer.name)
     assert [node.rpartition("/")[2] for node in residual.nodes] == ["Conv", "Add", "Relu"]
     assert all(set(layer.nodes) >= set(names_in(layer.name)) for layer in layers if layer.nodes[1:])
+
+
+def test_a_constant_is_no_reformat_and_computes_nothing():
+    """A weight that is a layer of its own has its kind in detail, and its mark in a bare list."""
+    constants = [("onnx::Conv_193", "Constant"), ("(Unnamed Layer* 3) [Constant]", "")]
+    for name, kind in constants:
+        assert is_constant(name, kind)
+        assert not is_reformat(name, kind)
+        assert not computes(name, kind)
+    for name, kind in (("conv1 + (Unnamed Layer* 3) [Constant]", ""), ("[Constant]", "Shuffle")):
+        assert not is_constant(name, kind)
+    text = engine({"Name": "onnx::Conv_193", "LayerType": "Constant"})
+    assert read_layers(text)[0].nodes == ()
 
 
 def test_weights_decide_the_precision():

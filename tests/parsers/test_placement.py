@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tegrascope.parsers.inference.layers import is_constant, read_layers
 from tegrascope.parsers.inference.placement import layer_types, placement_of, wide_layers
 from tests.golden import PLACEMENTS, read_placement
 
@@ -18,7 +19,10 @@ names = st.sampled_from(
     ["conv1 + relu1", "prob", "x copy", SUBGRAPH, "{ForeignNode[c]}", "image to nvm", "fc"]
 )
 kinds = st.sampled_from(
-    ["", "CONVOLUTION", "SHUFFLE", "COPY", "MYELIN", "PLUGIN_V2", "Reformat", "DLA", "NoOp"]
+    [
+        *("", "CONVOLUTION", "SHUFFLE", "COPY", "MYELIN", "PLUGIN_V2"),
+        *("Reformat", "DLA", "NoOp", "Constant"),
+    ]
 )
 lines = st.one_of(
     st.builds("[I] [TRT] [DlaLayer] {}".format, names),
@@ -127,12 +131,17 @@ def test_no_text_is_fatal(log, inspector, device):
 
 @given(st.lists(layers, min_size=1), devices)
 def test_every_layer_of_the_engine_is_counted(told, device):
-    """With a verdict, no layer of the inspector is in no list."""
+    """With a verdict, every layer of the inspector is in a list, but for constants."""
     found = placement_of([], json.dumps({"Layers": told}), device)
     listed = {*found.dla_layers, *found.gpu_layers, *found.reformat_layers}
-    all_names = {layer if isinstance(layer, str) else layer["Name"] for layer in told}
+    all_names = {layer.name for layer in read_layers(json.dumps({"Layers": told}))}
+    running = {
+        layer.name
+        for layer in read_layers(json.dumps({"Layers": told}))
+        if not is_constant(layer.name, layer.kind)
+    }
     assert listed <= all_names
-    assert found.verdict == "unknown" or listed == all_names
+    assert found.verdict == "unknown" or listed == running
 
 
 @given(inspectors)
@@ -158,6 +167,29 @@ def inspected(*rows):
         for name, kind, given, made in rows
     ]
     return json.dumps({"Layers": layers})
+
+
+def test_constants_are_in_no_list_and_have_no_type():
+    """Exports with an open batch have one for each weight, in the type of the model."""
+    text = inspected(
+        ("onnx::Conv_193", "Constant", "FP32", "FP32"),
+        ("Reformatting CopyNode for onnx::Conv_193", "Reformat", "FP32", "FP16"),
+        ("conv1 + relu1", "CaskConvolution", "FP16", "FP16"),
+    )
+    log = [
+        "[V] Layer(Constant): onnx::Conv_193, Tactic: 0x0,  -> w (Float[64])",
+        "[V] Layer(CaskConvolution): conv1 + relu1, Tactic: 0x1, x (Half[1]) -> y (Half[1])",
+    ]
+    for found in (placement_of([], text, "gpu"), placement_of([], text, "dla0")):
+        assert found.gpu_layers == ("conv1 + relu1",)
+        assert found.reformat_layers == ("Reformatting CopyNode for onnx::Conv_193",)
+    listed = placement_of(["[GpuLayer] CONSTANT: onnx::Conv_193"], '{"Layers": ["fc"]}', "dla0")
+    assert (listed.gpu_layers, listed.reformat_layers) == (("fc",), ())
+    assert placement_of(log, None, "gpu").reformat_layers == ()
+    assert layer_types(text) == {"fp16": 2}
+    assert wide_layers(text) == ("conv1 + relu1",)
+    only_constants = inspected(("w", "Constant", "FP32", "FP32"))
+    assert placement_of([], only_constants, "gpu").verdict == "unknown"
 
 
 def test_layers_without_a_tensor_in_int8_stay_in_floating_point():

@@ -129,6 +129,14 @@ def test_names_of_the_profiler_join_those_of_the_inspector():
     assert sum(one.share for one in rows) == pytest.approx(1.0)
 
 
+def test_constants_have_no_row():
+    constant = EngineLayer(name="w", kind="Constant", output_type="fp32")
+    times = {"conv": 5, "w": 0, "copy of w": 1}
+    profile = LayerProfile(inferences=1, total_ns=6, layers_ns=times, layers=(constant,))
+    rows = time_rows(profile, Placement(verdict="gpu_only", gpu_layers=("conv",)))
+    assert [one.name for one in rows] == ["conv", "copy of w"]
+
+
 def test_a_row_without_a_layer_of_the_engine_stays():
     profile = LayerProfile(
         inferences=1, total_ns=5, layers_ns={SUBGRAPH: 4, "out from nvm": 1}, layers=()
