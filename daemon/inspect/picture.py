@@ -48,17 +48,88 @@ def lanes_of(edges: Sequence[Edge]) -> Mapping[str, int]:
     return found
 
 
+# A browser and a document show a picture of this height; a model of 1,500 nodes is 15 times taller.
+TALLEST = 4000.0
 _DLA_COLOURS = 6
 _BOX, _BOX_HEIGHT, _ROW = 380.0, 26.0, 36.0
 _MARGIN, _LINE, _BEND = 24.0, 20.0, 6.0
 # Width of a lane, and most of all lanes together.
 _LANE, _LANES = 14.0, 1200.0
-_SWATCH, _MOST_SWATCHES = 150.0, 8
+_SWATCH, _MOST_SWATCHES = 180.0, 8
+_STRIP, _MOST_SLICES = 18.0, 300
+# The longest sequence of rows that is searched for repeats: more than a block of a transformer.
+_LONGEST_PERIOD = 64
 _LONGEST = 46  # letters that fit into a box
+_MOST_NAMES = 12  # in the tooltip of a box of several nodes
 _LETTER, _HEAD_LETTER = 6.8, 10.0  # widths at the sizes of the headline and of the model's name
 # Characters that XML cannot hold, and control characters.
 _NOT_XML = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _OTHERS = {"gpu": "GPU", "folded": "folded", "constant": "constant", "unknown": "unknown"}
+# They run nowhere, so they do not end the part around them.
+_WITHOUT_PLACE = ("folded", "constant")
+
+
+class _Item(NamedTuple):
+    """An input, a node or an output of the model, with the tensors that it reads and makes.
+
+    ``node`` is ``None`` for an input, an output, and a node without a placement.
+    """
+
+    name: str
+    kind: str
+    node: JudgedNode | None
+    reads: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()
+
+    @property
+    def part(self) -> str:
+        """Return the words for the part that it belongs to."""
+        if self.node is None:
+            return self.kind
+        if self.node.placement == "dla":
+            return f"loadable {self.node.loadable}"
+        if self.node.placement == "gpu":
+            return f"GPU island {self.node.island}"
+        return self.node.placement
+
+    @property
+    def colour(self) -> str:
+        """Return its class in the style sheet."""
+        if self.node is None:
+            return "edge"
+        if self.node.placement == "dla":
+            return f"dla{(self.node.loadable or 0) % _DLA_COLOURS}"
+        return self.node.placement
+
+
+class _Row(NamedTuple):
+    """A box: one item, or several that run together.
+
+    Attributes:
+        items: Those that the box shows.
+        copies: How often the box stands in the model, one after the other.
+        hidden: The items of the other copies.
+        step: Its place in the sequence that is repeated.
+    """
+
+    items: tuple[_Item, ...]
+    copies: int = 1
+    hidden: tuple[_Item, ...] = ()
+    step: int = 0
+
+    @property
+    def first(self) -> _Item:
+        """Return the item that gives the box its colour: the first one that runs somewhere."""
+        for item in self.items:
+            if item.node is None or item.node.placement not in _WITHOUT_PLACE:
+                return item
+        return self.items[0]
+
+    @property
+    def signature(self) -> tuple[str, ...]:
+        """Return what equal boxes share: placement and operators, but neither names nor numbers."""
+        placement = self.first.node.placement if self.first.node else self.first.kind
+        return (placement, *(item.node.op if item.node else item.kind for item in self.items))
 
 
 def write_picture(path: Path, graph: Graph, inspection: Inspection) -> None:
@@ -74,20 +145,30 @@ def write_picture(path: Path, graph: Graph, inspection: Inspection) -> None:
         raise UserError(what, "name a writable file with --svg") from None
 
 
-def picture(graph: Graph, inspection: Inspection) -> str:
-    """Return the text of an SVG file."""
+def picture(graph: Graph, inspection: Inspection, tallest: float = TALLEST) -> str:
+    """Return the text of an SVG file of at most ``tallest`` pixels.
+
+    A model that needs more is folded: what repeats is drawn once with its count, then each part is
+    one box, and at last the middle is left out. A strip above the boxes shows the whole model.
+    """
     costs = {cost.index: cost for cost in inspection.costs.nodes} if inspection.costs else {}
-    boxes, edges = _boxes(graph, inspection)
+    items = _items(graph, inspection)
+    legend, headline = list(_legend(inspection)), _headline(inspection)
+    # Its head has a line for each swatch at most, and the strip with its words.
+    head_height = 2 * _MARGIN + _LINE * (3.5 + len(legend)) + _BOX_HEIGHT + _STRIP + _LINE
+    rows = _rows(items, max(3, int((tallest - head_height) / _ROW)))
+    is_folded = len(rows) < len(items)
+    edges = _edges(rows, is_folded=is_folded)
     lanes = lanes_of(edges)
     count = max(lanes.values(), default=-1) + 1
     lane = min(_LANE, _LANES / max(1, count))
     left = count * lane
-    legend, headline = list(_legend(inspection)), _headline(inspection)
     words_width = max(len(headline) * _LETTER, len(inspection.model) * _HEAD_LETTER)
     width = max(left + _BOX, words_width, min(len(legend), 4) * _SWATCH) + 2 * _MARGIN
     columns = max(1, int((width - 2 * _MARGIN) // _SWATCH))
-    top = _MARGIN + _LINE * (2.5 - (-len(legend) // columns)) + _BOX_HEIGHT
-    height = top + len(boxes) * _ROW + _MARGIN
+    strip_top = _MARGIN + _LINE * (2.5 - (-len(legend) // columns))
+    top = strip_top + _BOX_HEIGHT + ((_STRIP + 1.5 * _LINE) if is_folded else 0)
+    height = top + len(rows) * _ROW + _MARGIN
 
     root = Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
     root.attrib.update(
@@ -104,59 +185,218 @@ def picture(graph: Graph, inspection: Inspection) -> str:
         x, y = _MARGIN + at % columns * _SWATCH, _MARGIN + (2 + at // columns) * _LINE
         _add(root, "rect", "", colour, x=x, y=y, rx=3, width=14, height=14)
         _add(root, "text", words, "legend", x=x + 20, y=y + 11)
+    if is_folded:
+        nodes = [item for item in items if item.kind == "node"]
+        strip = _add(root, "g", transform=f"translate({_MARGIN:g} {strip_top:g})")
+        _draw_strip(strip, nodes, width - 2 * _MARGIN)
+        words = f"{len(nodes)} nodes in order; below {len(rows)} boxes, ×N: N times in a row"
+        _add(strip, "text", words, "legend", x=0, y=_STRIP + _LINE * 0.8)
     drawing = _add(root, "g", transform=f"translate({_MARGIN + left:g} {top:g})")
     for edge in edges:
         is_long = edge.target > edge.source + 1
         path = _path(edge, -lane * (lanes[edge.tensor] + 1) if is_long else None)
         line = _add(drawing, "path", "", "line", d=path)
         _add(line, "title", _describe(graph.tensor(edge.tensor)))
-    for row, (name, node) in enumerate(boxes):
-        group = _add(drawing, "g", transform=f"translate(0 {row * _ROW:g})")
-        _draw_box(group, name, node, costs)
+    for at, row in enumerate(rows):
+        group = _add(drawing, "g", transform=f"translate(0 {at * _ROW:g})")
+        _draw_box(group, row, costs)
+        if row.copies > 1 and row.step == 0:
+            steps = 1
+            while at + steps < len(rows) and rows[at + steps].step == steps:
+                steps += 1
+            begin, end = at * _ROW - _BOX_HEIGHT / 2, (at + steps - 1) * _ROW + _BOX_HEIGHT / 2
+            bracket = f"M{_BOX + 3:g} {begin:g}h{_BEND:g}V{end:g}h{-_BEND:g}"
+            _add(drawing, "path", "", "line", d=bracket)
     indent(root)
     return tostring(root, encoding="unicode") + "\n"
 
 
-def _boxes(
-    graph: Graph, inspection: Inspection
-) -> tuple[list[tuple[str, JudgedNode | None]], list[Edge]]:
-    """Return name and node of each box, no node for the model's inputs and outputs, and edges."""
-    boxes: list[tuple[str, JudgedNode | None]] = [(name, None) for name in graph.inputs]
-    edges: list[Edge] = []
-    judged = {one.index: one for one in inspection.nodes}
-    made = {name: box for box, name in enumerate(graph.inputs)}
+def _items(graph: Graph, inspection: Inspection) -> list[_Item]:
+    """Return inputs, nodes and outputs, in the order of the model."""
+    judged = {node.index: node for node in inspection.nodes}
+    items = [_Item(name, "input", None, makes=(name,)) for name in graph.inputs]
     for node in graph.nodes:
-        read = dict.fromkeys(name for name in node.inputs if name in made)
-        edges += [Edge(made[name], len(boxes), name) for name in read]
-        made.update((name, len(boxes)) for name in node.outputs if name)
-        boxes.append((node.name, judged.get(node.index)))
-    for name in graph.outputs:
-        if name in made:
-            edges.append(Edge(made[name], len(boxes), name))
-        boxes.append((name, None))
-    return boxes, edges
+        reads = tuple(dict.fromkeys(node.inputs))
+        makes = tuple(name for name in node.outputs if name)
+        items.append(_Item(node.name, "node", judged.get(node.index), reads, makes))
+    items += [_Item(name, "output", None, reads=(name,)) for name in graph.outputs]
+    return items
 
 
-def _draw_box(
-    group: Element, name: str, node: JudgedNode | None, costs: dict[int, NodeCost]
-) -> None:
+def _rows(items: Sequence[_Item], most: int) -> list[_Row]:
+    """Return at most so many boxes, with as much detail as fits."""
+    single = [_Row((item,)) for item in items]
+    if len(single) <= most:
+        return single
+    repeated = _folded(single)
+    if len(repeated) <= most:
+        return repeated
+    parts = _folded(_parts(items))
+    if len(parts) <= most:
+        return parts
+    begin, end = parts[: most // 2], parts[len(parts) - (most - most // 2 - 1) :]
+    middle = parts[len(begin) : len(parts) - len(end)]
+    left_out = [item for row in middle for item in (*row.items, *row.hidden)]
+    words = f"… {len(middle)} more boxes, {_count(len(left_out), 'node')}"
+    gap = _Row((_Item(words, "gap", None),), hidden=tuple(left_out))
+    return [*begin, gap, *end]
+
+
+def _parts(items: Sequence[_Item]) -> list[_Row]:
+    """Return a row for each stretch of the model in one part."""
+    stretches: list[list[_Item]] = []
+    part: str | None = None
+    for item in items:
+        has_place = item.node is None or item.node.placement not in _WITHOUT_PLACE
+        is_node = item.kind == "node"
+        begins = not stretches or is_node != (stretches[-1][-1].kind == "node")
+        begins |= has_place and part is not None and item.part != part
+        if begins:
+            stretches.append([])
+            part = None
+        stretches[-1].append(item)
+        if has_place:
+            part = item.part
+    return [_Row(tuple(stretch)) for stretch in stretches]
+
+
+def _folded(rows: Sequence[_Row]) -> list[_Row]:
+    """Return the rows with each sequence that repeats at once kept once, with its count."""
+    numbers: dict[tuple[str, ...], int] = {}
+    kinds = [numbers.setdefault(row.signature, len(numbers)) for row in rows]
+    folded: list[_Row] = []
+    at = 0
+    while at < len(rows):
+        period, copies = _repetition(kinds, at)
+        end = at + period * copies
+        for offset in range(period):
+            row = rows[at + offset]
+            others = rows[at + offset + period : end : period]
+            hidden = tuple(item for other in others for item in other.items)
+            folded.append(row._replace(copies=copies, hidden=hidden, step=offset))
+        at = end
+    return folded
+
+
+def _repetition(kinds: Sequence[int], at: int) -> tuple[int, int]:
+    """Return length and number of the repeats from a place on that cover most.
+
+    >>> _repetition([7, 1, 2, 1, 2, 1, 2, 9], 1), _repetition([7, 1, 2], 0)
+    ((2, 3), (1, 1))
+    """
+    best = 1, 1
+    for period in range(1, min(_LONGEST_PERIOD, (len(kinds) - at) // 2) + 1):
+        if kinds[at] != kinds[at + period]:
+            continue
+        pattern = kinds[at : at + period]
+        copies = 1
+        while kinds[at + copies * period : at + (copies + 1) * period] == pattern:
+            copies += 1
+        if copies > 1 and copies * period > best[0] * best[1]:
+            best = period, copies
+    return best
+
+
+def _edges(rows: Sequence[_Row], *, is_folded: bool) -> list[Edge]:
+    """Return the tensors that lead from a box to a later one.
+
+    In a folded picture two boxes have one line, and the way back to the next copy has none.
+    """
+    made: dict[str, int] = {}
+    for at, row in enumerate(rows):
+        for item in (*row.items, *row.hidden):
+            made.update(dict.fromkeys(item.makes, at))
+    edges: list[Edge] = []
+    joined: set[tuple[int, int]] = set()
+    for target, row in enumerate(rows):
+        for item in (*row.items, *row.hidden):
+            for name in item.reads:
+                source = made.get(name)
+                if source is None or source >= target:
+                    continue
+                if is_folded and (source, target) in joined:
+                    continue
+                joined.add((source, target))
+                edges.append(Edge(source, target, name))
+    return edges
+
+
+def _draw_strip(group: Element, nodes: Sequence[_Item], width: float) -> None:
+    """Draw all nodes side by side, in slices with the colour of most of their nodes."""
+    slices = min(len(nodes), _MOST_SLICES)
+    parts: list[tuple[_Item, int, int]] = []
+    for at in range(slices):
+        first, last = at * len(nodes) // slices, (at + 1) * len(nodes) // slices
+        counts = Counter(item.part for item in nodes[first:last])
+        part = counts.most_common(1)[0][0]
+        if parts and parts[-1][0].part == part:
+            parts[-1] = parts[-1][0], parts[-1][1], last
+        else:
+            shown = next(item for item in nodes[first:last] if item.part == part)
+            parts.append((shown, first, last))
+    for item, first, last in parts:
+        x, length = width * first / len(nodes), width * (last - first) / len(nodes)
+        slice_ = _add(group, "rect", "", item.colour, x=x, y=0, width=length, height=_STRIP)
+        _add(slice_, "title", f"{item.part}, about node {first + 1} to {last}")
+
+
+def _draw_box(group: Element, row: _Row, costs: Mapping[int, NodeCost]) -> None:
+    item, node = row.first, row.first.node
     size = {"y": -_BOX_HEIGHT / 2, "width": _BOX, "height": _BOX_HEIGHT}
+    is_single = len(row.items) == 1
+    times = f"×{row.copies}" if row.copies > 1 else ""
     if node is None:
-        _add(group, "title", name)
+        words = (
+            item.name if is_single else f"{item.name} and {len(row.items) - 1} more {item.kind}s"
+        )
+        _add(group, "title", words if is_single else _names(row))
         _add(group, "rect", "", "edge", rx=_BOX_HEIGHT / 2, **size)
-        _add(group, "text", _shortened(name, _LONGEST), "name", x=12, y=4)
+        _add(group, "text", _shortened(words, _LONGEST - len(times)), "name", x=12, y=4)
+        if times:
+            _add(group, "text", times, "badge", x=_BOX - 7, y=4)
         return
-    colour, badge = str(node.placement), "?" if node.placement == "unknown" else ""
-    if node.placement == "dla":
-        colour, badge = f"dla{(node.loadable or 0) % _DLA_COLOURS}", f"DLA {node.loadable}"
-    elif node.placement == "gpu":
-        badge = f"GPU {node.island}"
-    _add(group, "title", _title(node, costs.get(node.index)))
-    _add(group, "rect", "", colour, rx=4, **size)
-    text, operator = _add(group, "text", x=8, y=4), _shortened(node.op, 18)
+    badge = _badge(row, item, times)
+    # A single node has its own words, several have their number and operators.
+    title = _title(node, costs.get(node.index)) if is_single else _names(row)
+    if times:
+        title = f"{row.copies} equal ones, of which this is the first\n{title}"
+    _add(group, "title", title)
+    _add(group, "rect", "", item.colour, rx=4, **size)
+    text = _add(group, "text", x=8, y=4)
+    operator = _shortened(node.op, 18) if is_single else f"{len(row.items)} nodes"
+    name = item.name if is_single else _operators(row)
     _add(text, "tspan", operator, "op")
     _add(text, "tspan", _shortened(name, _LONGEST - len(operator) - len(badge)), "name", dx=5)
     _add(group, "text", badge, "badge", x=_BOX - 7, y=4)
+
+
+def _badge(row: _Row, item: _Item, times: str) -> str:
+    """Return the words at the right end of a box: its part, unless its copies are in others."""
+    if item.node is None or item.node.placement not in ("dla", "gpu"):
+        unknown = "?" if item.node is not None and item.node.placement == "unknown" else ""
+        return f"{unknown} {times}".strip()
+    others = {other.part for other in row.hidden if other.node is not None}
+    others -= {*_WITHOUT_PLACE, item.part}
+    if others:
+        return f"{'DLA' if item.node.placement == 'dla' else 'GPU'} {times}"
+    return f"{item.part} {times}".strip()
+
+
+def _operators(row: _Row) -> str:
+    counts = Counter(item.node.op for item in row.items if item.node is not None)
+    words = [f"{op} ×{count}" if count > 1 else op for op, count in counts.most_common(4)]
+    return ", ".join(words)
+
+
+def _names(row: _Row) -> str:
+    """Return the lines of the tooltip of several items."""
+    lines = [f"{row.first.part}, {_count(len(row.items), row.first.kind)}"]
+    for item in row.items[:_MOST_NAMES]:
+        operator = "" if item.node is None else f"{item.node.op} "
+        lines.append(f"{operator}{item.name}")
+    if len(row.items) > _MOST_NAMES:
+        lines.append(f"and {len(row.items) - _MOST_NAMES} more")
+    return "\n".join(lines)
 
 
 def _title(node: JudgedNode, cost: NodeCost | None) -> str:
@@ -186,7 +426,7 @@ def _headline(inspection: Inspection) -> str:
 def _legend(inspection: Inspection) -> Iterator[tuple[str, str]]:
     """Yield the class and the words of each swatch."""
     for part in inspection.loadables[:_MOST_SWATCHES]:
-        words = f"DLA {part.number} · {_count(len(part.nodes), 'node')}"
+        words = f"loadable {part.number} · {_count(len(part.nodes), 'node')}"
         yield f"dla{part.number % _DLA_COLOURS}", words
     if len(inspection.loadables) > _MOST_SWATCHES:
         yield "edge", f"and {len(inspection.loadables) - _MOST_SWATCHES} more loadables"

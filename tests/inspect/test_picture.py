@@ -69,11 +69,134 @@ def branches(count, length):
 def test_parallel_branches_do_not_make_the_picture_wide(count, length):
     graph = branches(count, length)
     _, found = inspected(nodes=(), loadables=(), islands=())
-    root = drawn(graph, found)
+    root = drawn(graph, found, ENDLESS)
     assert float(root.get("width")) < 2_000
     names = [name for _, name in boxes_of(root)]
     assert len(names) == count * length + 3
     assert all(x >= 0 for x in reached_by(root))
+
+
+# A limit that no model of these tests reaches, so that nothing is folded.
+ENDLESS = 1e9
+
+
+def blocks(count, *, differ=False):
+    """Return a model of equal blocks, each one loadable and one island, and what was found.
+
+    With ``differ``, no two blocks have the same operators.
+    """
+    nodes, judged = [], []
+    for block in range(count):
+        for step, (op, placement) in enumerate(
+            [("Conv", "dla"), ("Relu", "dla"), ("Conv", "folded"), ("Softmax", "gpu")]
+        ):
+            at = len(nodes)
+            name = f"block{block}.{step}"
+            op = f"{op}{block}" if differ else op
+            nodes.append(
+                Node(index=at, name=name, op=op, inputs=(f"t{at}",), outputs=(f"t{at + 1}",))
+            )
+            judged.append(
+                JudgedNode(
+                    index=at,
+                    name=name,
+                    op=op,
+                    placement=placement,
+                    loadable=block if placement == "dla" else None,
+                    island=block if placement == "gpu" else None,
+                )
+            )
+    graph = Graph(inputs=("t0",), outputs=(f"t{len(nodes)}",), nodes=tuple(nodes))
+    _, found = inspected(nodes=tuple(judged), loadables=(), islands=())
+    return graph, found
+
+
+@pytest.mark.parametrize("differ", [False, True])
+@pytest.mark.parametrize("count", [2, 26, 30, 47, 400, 2_000])
+def test_no_picture_is_taller_than_the_limit(count, differ):
+    graph, found = blocks(count, differ=differ)
+    root = drawn(graph, found)
+    assert float(root.get("height")) <= 4_000
+    assert float(root.get("width")) < 2_000
+    rows = [float(group.get("transform").split()[1][:-1]) for group in boxes_in(root)]
+    assert rows == [36.0 * at for at in range(len(rows))]
+
+
+@pytest.mark.parametrize("name", ["resnet50", "yololike", "vit-tiny"])
+@pytest.mark.parametrize("tallest", [500.0, 1_000.0, 4_000.0])
+def test_any_model_is_folded_to_the_height_that_is_asked_for(graphs, name, tallest):
+    graph = graphs[name]
+    judged = tuple(
+        JudgedNode(index=node.index, name=node.name, op=node.op, placement="dla", loadable=0)
+        for node in graph.nodes
+    )
+    _, found = inspected(nodes=judged, loadables=(), islands=())
+    assert float(drawn(graph, found, tallest).get("height")) <= tallest
+
+
+def test_a_model_of_many_inputs_is_folded_too():
+    inputs = tuple(f"x{at}" for at in range(900))
+    join = Node(index=0, name="join", op="Concat", inputs=inputs, outputs=("y",))
+    _, found = inspected(nodes=(), loadables=(), islands=())
+    root = drawn(Graph(inputs=inputs, outputs=("y",), nodes=(join,)), found)
+    assert float(root.get("height")) <= 4_000
+    assert "×900" in texts_of(root)
+
+
+def test_equal_parts_stand_once_with_their_number():
+    root = drawn(*blocks(47))
+    titles = [group.findtext(f"{SVG}title") for group in boxes_in(root)]
+    assert len(titles) == 6
+    assert titles[1].startswith("47 equal ones, of which this is the first\nConv block0.0")
+    assert titles[4].startswith("47 equal ones, of which this is the first\nSoftmax block0.3")
+    assert {"DLA ×47", "GPU ×47"} <= texts_of(root)
+    (bracket,) = (path for path in root.iter(f"{SVG}path") if path.find(f"{SVG}title") is None)
+    assert bracket.get("d") == f"M383 {36 - 13}h6V{4 * 36 + 13}h-6"
+
+
+def test_parts_that_differ_are_one_box_each():
+    """A folded node belongs to the part around it."""
+    root = drawn(*blocks(40, differ=True))
+    titles = [group.findtext(f"{SVG}title") for group in boxes_in(root)]
+    assert len(titles) == 2 + 2 * 40
+    assert titles[1] == "loadable 0, 3 nodes\nConv0 block0.0\nRelu0 block0.1\nConv0 block0.2"
+    assert {"loadable 39", "GPU island 39"} <= texts_of(root)
+
+
+def test_what_does_not_fit_is_left_out_in_the_middle_and_counted():
+    root = drawn(*blocks(400, differ=True))
+    titles = [group.findtext(f"{SVG}title") for group in boxes_in(root)]
+    (gap,) = (title for title in titles if title.startswith("…"))
+    hidden = 2 * 400 + 2 - (len(titles) - 1)
+    assert gap.startswith(f"… {hidden} more boxes, ")
+    assert titles[0] == "t0"
+    assert titles[-1] == "t1600"
+
+
+def test_a_strip_shows_the_whole_of_a_folded_model():
+    (strip,) = strips_in(drawn(*blocks(47)))
+    slices = strip.findall(f"{SVG}rect")
+    assert len(slices) == 3 * 47
+    assert slices[0].findtext(f"{SVG}title") == "loadable 0, about node 1 to 2"
+    widths = sum(float(one.get("width")) for one in slices)
+    last = slices[-1]
+    assert widths == pytest.approx(float(last.get("x")) + float(last.get("width")), rel=1e-3)
+    assert len(strips_in(drawn(*blocks(2_000)))[0].findall(f"{SVG}rect")) <= 300
+    assert not strips_in(drawn(*blocks(2)))
+
+
+def boxes_in(root):
+    """Return the groups of the boxes, in order."""
+    return [group for group in root.iter(f"{SVG}g") if group.find(f"{SVG}title") is not None]
+
+
+def strips_in(root):
+    groups = [group for group in root.iter(f"{SVG}g") if group.find(f"{SVG}rect") is not None]
+    return [group for group in groups if group.find(f"{SVG}title") is None]
+
+
+def texts_of(root):
+    return {element.text for element in root.iter(f"{SVG}text")}
 
 
 def reached_by(root):
@@ -185,6 +308,14 @@ def test_a_colour_shows_the_placement_and_a_title_the_rule():
     assert titles[4].endswith("\nconstant")
 
 
+def test_a_loadable_is_never_called_like_a_core():
+    """``DLA 0`` is a core everywhere else."""
+    graph, found = blocks(12)
+    words = ElementTree.tostring(drawn(graph, found), encoding="unicode")
+    assert re.search(r"DLA \d", words) is None
+    assert "loadable 11" in words
+
+
 def test_every_colour_has_a_style_by_day_and_by_night():
     root = drawn(*inspected())
     style = root.findtext(f"{SVG}style")
@@ -196,11 +327,11 @@ def test_every_colour_has_a_style_by_day_and_by_night():
 
 def test_the_legend_counts_what_there_is():
     words = {text.text for text in drawn(*inspected()).iter(f"{SVG}text")}
-    assert {"DLA 0 · 1 node", "GPU · 1 node", "constant · 1 node", "unknown · 1 node"} <= words
+    assert {"loadable 0 · 1 node", "GPU · 1 node", "constant · 1 node", "unknown · 1 node"} <= words
     graph, found = inspected()
     parts = tuple(Part(number=at, first="", last="", nodes=(at, at)) for at in range(11))
     words = {text.text for text in drawn(*inspected(loadables=parts)).iter(f"{SVG}text")}
-    assert {"DLA 7 · 2 nodes", "and 3 more loadables"} <= words
+    assert {"loadable 7 · 2 nodes", "and 3 more loadables"} <= words
     alone = found.model_copy(update={"nodes": found.nodes[:1]})
     words = " ".join(text.text or "" for text in drawn(graph, alone).iter(f"{SVG}text"))
     assert "unknown ·" not in words
@@ -221,7 +352,7 @@ def test_a_whole_model_is_drawn(graphs, name):
     )
     costs = costs_of(graph, judged, (), (), "fp16")
     _, found = inspected(nodes=judged, loadables=(), islands=(), costs=costs)
-    root = drawn(graph, found)
+    root = drawn(graph, found, ENDLESS)
     boxes = boxes_of(root)
     assert len(boxes) == len(graph.nodes) + 2
     assert {colour for colour, _ in boxes} == {"edge"} | {f"dla{at}" for at in range(6)}
