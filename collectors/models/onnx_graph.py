@@ -171,16 +171,30 @@ def _word(node: onnx.NodeProto) -> str:
 
 
 def _not_known(graph: Graph) -> Iterator[str]:
-    """Yield a note if shapes are unknown although every input is fixed."""
-    if not all(graph.tensor(name).is_fixed for name in graph.inputs):
+    """Yield a note if shapes are unknown that the inputs should determine, with the first node.
+
+    Behind an open input only a tensor without any shape counts: open dimensions are as expected.
+    """
+    is_fixed = all(graph.tensor(name).is_fixed for name in graph.inputs)
+    unknown: list[tuple[Node, Tensor]] = []
+    for node in graph.nodes:
+        for tensor in map(graph.tensor, filter(None, node.outputs)):
+            is_known = tensor.is_fixed if is_fixed else tensor.shape is not None
+            if not is_known and not tensor.is_constant:
+                unknown.append((node, tensor))
+    if not unknown:
         return
-    made = (graph.tensor(name) for node in graph.nodes for name in node.outputs if name)
-    names = [one.name for one in made if not one.is_fixed and not one.is_constant]
-    if names:
-        yield (
-            f"the shapes of {len(names)} tensors are unknown; the first is {names[0]}; simplify the"
-            " model first (onnxsim, or polygraphy surgeon sanitize --fold-constants)"
-        )
+    # Nodes come after those that they read, so the inputs of the first one have shapes.
+    first, tensor = unknown[0]
+    domain = f" of {first.domain}" if first.domain else ""
+    opset = graph.opsets.get(first.domain)
+    if opset is not None:
+        domain += f" (the model has opset {opset})"
+    yield (
+        f"the shapes of {len(unknown)} tensors are unknown; the first is {tensor.name}, of the"
+        f" node {first.op} {first.name!r}{domain}; simplify the"
+        " model first (onnxsim, or polygraphy surgeon sanitize --fold-constants)"
+    )
 
 
 def _load(path: Path) -> onnx.ModelProto:

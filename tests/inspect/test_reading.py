@@ -134,7 +134,21 @@ def test_a_shape_that_cannot_be_inferred_is_noted(tmp_path):
     assert len(graph.nodes) == 2
     assert graph.tensor("y").shape is None
     (note,) = graph.notes
-    assert note.startswith("the shapes of 2 tensors are unknown; the first is a; simplify the")
+    assert note.startswith("the shapes of 2 tensors are unknown; the first is a, of the node Conv ")
+
+
+@pytest.mark.parametrize("batch", [1, "n"])
+def test_the_node_where_shapes_end_is_named(tmp_path, batch):
+    """An operator that the model's opset lacks ends them, also behind an open batch."""
+    nodes = [
+        node("Relu", "x", "a", "before"),
+        node("Gelu", "a", "b", "act"),
+        node("Relu", "b", "y", "after"),
+    ]
+    graph = read_graph(saved(model(nodes, {"x": (batch, 8, 4, 4)}), tmp_path))
+    (note,) = graph.notes
+    assert note.startswith("the shapes of 2 tensors are unknown; the first is b, of the node Gelu ")
+    assert f"'act' (the model has opset {graph.opsets['']})" in note
 
 
 def test_constants_are_folded_through_what_exporters_write(tmp_path):
