@@ -6,6 +6,7 @@ Nothing here changes the machine. The daemon does not import it: psutil costs on
 import contextlib
 import ctypes
 import os
+import platform
 import shutil
 import signal
 import stat
@@ -58,6 +59,7 @@ class Machine:
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     clock: Clock = SYSTEM_CLOCK
     uid: int = field(default_factory=os.geteuid)
+    architecture: str = field(default_factory=platform.machine)
 
     def at(self, path: str) -> Path:
         """Return where an absolute path lies."""

@@ -151,11 +151,17 @@ def _remedy_lines(remedy: str) -> list[str]:
 
 
 def summary(found: Sequence[Finding]) -> str:
-    """Return the last line: whether the main job is possible, and if not, the reasons."""
+    """Return the last lines: whether the main job is possible, and if not, what to do.
+
+    A reason that one line of configuration removes is followed by that line.
+    """
     blocking = [finding.check for finding in found if finding.blocking]
     if not blocking:
         return "The main job can be done: telemetry, and every configured workload."
-    return f"The main job can't be done; it is stopped by: {', '.join(dict.fromkeys(blocking))}."
+    lines = [f"The main job can't be done; it is stopped by: {', '.join(dict.fromkeys(blocking))}."]
+    missing = [finding.facts["write"] for finding in found if "write" in finding.facts]
+    lines += [f"Write this line into a file, and name it with -c: {line}" for line in missing]
+    return "\n".join(lines)
 
 
 class Examination(Record):

@@ -15,8 +15,10 @@ from ...collectors.paths import is_file
 from ...parsers import signals
 from ...parsers.nvpmodel import PowerMode, largest_mode, mode_of
 from .findings import Check, Context, Finding, Level, docker, uses_tensorrt
-from .software import DLA_TRACE, TEGRASTATS, check_socket
+from .software import DLA_TRACE, NVML_LINE, TEGRASTATS, check_socket
 
+# Machines that cannot be a Jetson.
+_OTHERS = {"x86_64": "a PC or a server (x86_64)", "i686": "a PC (i686)"}
 # Jetson Linux of JetPack 6, the first whose Python (3.10) is new enough.
 _FIRST_OWN_PYTHON = 36
 
@@ -37,10 +39,13 @@ def check_board(context: Context) -> Iterator[Finding]:
         name = board.model or board.module or "a Jetson of unknown model"
         yield check.good(f"{name}, {release}{f' (JetPack {jetpack})' if jetpack else ''}")
     else:
-        remedy = "tegrascope run --demo simulates one"
+        name = _OTHERS.get(
+            machine.architecture, f"no Jetson, by its files ({machine.architecture})"
+        )
+        remedy = "tegrascope run --demo simulates a board"
         if NvmlSettings.has_driver(machine.root):
-            remedy = f"telemetry: {{source: nvml}} reads its NVIDIA GPU; {remedy}"
-        yield check.note("this is not a Jetson: no tegrastats, no rails, no DLA", remedy)
+            remedy = f"{NVML_LINE} reads its NVIDIA GPU; {remedy}"
+        yield check.note(name, remedy)
     if board.l4t is not None and int(board.l4t.split(".")[0]) < _FIRST_OWN_PYTHON:
         message = (
             "this release's own Python is older than 3.10, so its TensorRT bindings do not fit"
@@ -83,7 +88,7 @@ _GIVEN = (
 def _check_container(context: Context) -> Iterator[Finding]:
     """Name, line by line, what a container was not given, with the argument that gives it."""
     machine, telemetry = context.machine, context.config.telemetry
-    if not isinstance(telemetry.settings, TegrastatsSettings):
+    if not isinstance(telemetry.settings, TegrastatsSettings) or not context.board.may_be_jetson:
         return
     given = [*_GIVEN]
     if machine.uid == 0 and machine.there(TEGRASTATS.path) == "absent":
@@ -295,6 +300,8 @@ def check_dla(context: Context) -> Iterator[Finding]:
     """Check device nodes, driver messages, runtime power, trace events and firmware."""
     machine, board = context.machine, context.board
     nodes = machine.find(*_NODES)
+    if not board.may_be_jetson and not nodes:
+        return  # The first group names the machine: on a PC nobody misses a DLA.
     if not board.is_jetson and not nodes:
         yield Check("dla").note("no DLA: only Jetsons have one")
         return

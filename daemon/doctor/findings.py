@@ -11,6 +11,7 @@ from ...collectors.backends.tensorrt_probe import Capabilities, probe
 from ...collectors.board.boards import identify, l4t_of, read_device_tree
 from ...collectors.board.machine import Machine
 from ...collectors.catalog import find_backend
+from ...collectors.gpu.nvml import NvmlSettings
 from ...parsers.records import Record
 from ..settings.config import Config, Workload
 
@@ -83,17 +84,24 @@ class Board:
     """The board as its files describe it; an unknown value is ``None``.
 
     Attributes:
+        may_be_jetson: Whether it is a Jetson, or a container that may hide that it is one.
         model: Text of the device tree.
         dla_cores: Cores of a module of this kind.
         container: Evidence of a container; ``None`` outside of one.
     """
 
     is_jetson: bool
+    may_be_jetson: bool = True
     model: str | None = None
     module: str | None = None
     dla_cores: int | None = None
     l4t: str | None = None
     container: str | None = None
+
+
+# Only the kernel of a Jetson makes them; a container may have them without any other trace.
+_JETSON_NODES = ("/dev/nvmap", "/dev/nvhost-*")
+_JETSON_ARCHITECTURE = "aarch64"
 
 
 def read_board(machine: Machine) -> Board:
@@ -105,13 +113,20 @@ def read_board(machine: Machine) -> Board:
     marker = next((path for path in markers if machine.there(path) == "there"), None)
     # Every container of a pod has it: "Accessing the API from a Pod", Kubernetes documentation.
     pod = "Kubernetes" if "KUBERNETES_SERVICE_HOST" in machine.environ else None
+    container = marker or machine.environ.get("container") or pod
+    is_jetson = module is not None or l4t is not None or "nvidia,tegra" in compatible
+    has_other_gpu = NvmlSettings.has_driver(machine.root)
+    may_hide_one = container is not None and machine.architecture == _JETSON_ARCHITECTURE
     return Board(
-        is_jetson=module is not None or l4t is not None or "nvidia,tegra" in compatible,
+        is_jetson=is_jetson,
+        may_be_jetson=is_jetson
+        or bool(machine.find(*_JETSON_NODES))
+        or (may_hide_one and not has_other_gpu),
         model=model or None,
         module=module,
         dla_cores=cores,
         l4t=l4t,
-        container=marker or machine.environ.get("container") or pod,
+        container=container,
     )
 
 

@@ -109,6 +109,8 @@ def check_telemetry(context: Context) -> Iterator[Finding]:
         yield judge_nvml(*_ask_nvml(context.machine, beside, "--beside", "--processes"))
 
 
+# What a configuration needs on a machine without tegrastats; ``doctor`` ends with it.
+NVML_LINE, SIMULATOR_LINE = "telemetry: {source: nvml}", "telemetry: {source: simulator}"
 _NVML_REMEDY = f"{PIP_INSTALL} nvidia-ml-py, and check that nvidia-smi works"
 # How NVML's values are refused, of those that are read beside tegrastats.
 _BESIDE = {
@@ -162,21 +164,16 @@ def _check_tegrastats(context: Context, settings: TegrastatsSettings) -> Iterato
         yield socket
         yield judge_rails(rootly, context.config.board)
         return
+    if path is None and not board.may_be_jetson:
+        yield _judge_other_machine(context, program[0])
+        return
     if path is None:
-        remedy, message = "tegrascope run --demo simulates a board", ""
-        if not board.is_jetson and NvmlSettings.has_driver(machine.root):
-            gpu, problem = _ask_nvml(machine, context.config.telemetry.nvml)
-            remedy = "telemetry: {source: nvml} in a file for -c"
-            if gpu is None:
-                remedy = f"{_NVML_REMEDY}; then {remedy}"
-            message = (
-                f"; NVML reports {gpu.name}" if gpu else f"; an NVIDIA driver is here: {problem}"
-            )
-        elif board.container is not None:
+        remedy = "tegrascope run --demo simulates a board"
+        if board.container is not None:
             remedy = docker("-v", "/usr/bin/tegrastats:/usr/bin/tegrastats:ro")
         elif board.is_jetson:
             remedy = "sudo apt install nvidia-l4t-tools"
-        message = f"{program[0]} does not exist: no telemetry{message}"
+        message = f"{program[0]} does not exist: no telemetry"
         yield check.missing(message, remedy, blocking=True)
         yield socket
         return
@@ -193,6 +190,23 @@ def _check_tegrastats(context: Context, settings: TegrastatsSettings) -> Iterato
         yield judge_fields(samples[-1], machine.uid, has_socket, board.dla_cores)
         yield socket
         yield judge_rails(samples[-1], context.config.board)
+
+
+def _judge_other_machine(context: Context, program: str) -> Finding:
+    """Return the telemetry that a machine without tegrastats can have, and the line to write."""
+    machine = context.machine
+    message = f"telemetry.source is {program}, which this machine does not have"
+    if not NvmlSettings.has_driver(machine.root):
+        message += ", and there is no NVIDIA driver: only simulated telemetry"
+        check = Check("telemetry", write=SIMULATOR_LINE)
+        return check.missing(message, f"{SIMULATOR_LINE} in a file for -c", blocking=True)
+    gpu, problem = _ask_nvml(machine, context.config.telemetry.nvml)
+    check = Check("telemetry", write=NVML_LINE, gpu=gpu.name if gpu else None)
+    remedy = f"{NVML_LINE} in a file for -c"
+    if gpu is not None:
+        return check.missing(f"{message}; NVML reports {gpu.name}", remedy, blocking=True)
+    message += f"; an NVIDIA driver is here: {problem}"
+    return check.missing(message, f"{_NVML_REMEDY}; then {remedy}", blocking=True)
 
 
 def _ask_socket(context: Context, socket: Finding) -> tuple[Finding, Sample | None]:
@@ -293,9 +307,7 @@ status = status or cuda.cuDeviceGetCount(ctypes.byref(count))
 print("cuda", status, version.value, count.value)
 """
 _CUDA_OUTPUT = re.compile(r"^cuda (\d+) (\d+) (\d+)$", re.MULTILINE)
-_CUDA_REMEDY = (
-    "check that nvidia-smi works, or tegrastats on a Jetson; in a container --runtime nvidia"
-)
+_CUDA_REMEDY = "check that nvidia-smi or tegrastats works; in a container --runtime nvidia"
 _CUDA_PYTHON = ("cuda-bindings", "cuda-python")
 
 
@@ -303,10 +315,10 @@ def check_inference(context: Context) -> Iterator[Finding]:
     """Check each library that a back-end uses."""
     machine, needed = context.machine, context.needs_tensorrt
     child = machine.run((sys.executable, "-I", "-c", _CUDA_PROGRAM), 20.0)
-    yield judge_cuda(child, needed)
+    yield judge_cuda(child, needed, machine.environ.get(VISIBLE))
     found = context.tensorrt
     yield _judge_tensorrt(found, needed)
-    if found.problem is None:
+    if found.problem is None and context.board.may_be_jetson:
         yield judge_dla_cores(found, context.board)
     versions = {name: machine.package(name) for name in _CUDA_PYTHON}
     yield judge_cuda_python(versions, context.board.l4t, needed)
@@ -324,8 +336,16 @@ def check_inference(context: Context) -> Iterator[Finding]:
         yield Check("onnxruntime").note(message, f"{PIP_INSTALL} onnx onnxruntime")
 
 
-def judge_cuda(answer: Answer, needed: bool) -> Finding:
-    """Report whether the CUDA driver works, by the answer of the child that called it."""
+# The value hides GPUs from CUDA; without any, CUDA has an error of its own for that.
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_NO_DEVICE = 100
+
+
+def judge_cuda(answer: Answer, needed: bool, visible: str | None = None) -> Finding:
+    """Report whether the CUDA driver works, by the answer of the child that called it.
+
+    ``visible`` is ``CUDA_VISIBLE_DEVICES`` of its environment; ``None`` if it is not set.
+    """
     check, output = Check("cuda_driver"), _CUDA_OUTPUT.search(answer.out)
     if output is None and "libcuda.so.1" in answer.message:
         message = "no CUDA driver"
@@ -335,6 +355,9 @@ def judge_cuda(answer: Answer, needed: bool) -> Finding:
         return check.broken(message, _CUDA_REMEDY)
     error, version, count = map(int, output.groups())
     check = Check("cuda_driver", error=error, version=version, devices=count)
+    if visible is not None and (error == _NO_DEVICE or (not error and not count)):
+        message = f"{VISIBLE} is {visible!r}, which hides every GPU from CUDA"
+        return check.broken(message, f"unset {VISIBLE}, or name a GPU in it")
     if error:
         return check.broken(f"the CUDA driver exists and fails with error {error}", _CUDA_REMEDY)
     if not count:

@@ -89,7 +89,8 @@ class Tree:
 
     def machine(self, **changes: object) -> Played:
         environ = {"PATH": f"{self.bin}:/usr/bin:/bin"}
-        return Played(root=self.root, environ=environ, **({"uid": 1000} | changes))
+        fixed = {"uid": 1000, "architecture": "x86_64"}
+        return Played(root=self.root, environ=environ, **(fixed | changes))
 
 
 def orin(root: Path) -> Tree:

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.board.machine import Answer, HostMemory, Machine
-from tegrascope.daemon.commands.doctor import GROUPS, as_document, as_lines, examine
+from tegrascope.daemon.commands.doctor import GROUPS, as_document, as_lines, examine, summary
 from tegrascope.daemon.doctor.findings import Finding
 from tests.fakes.processes import Stopwatch
 
-from .boards import GIB, NANO, NO_TENSORRT, Played, Tree, context, orin
+from .boards import GIB, GOOD_TENSORRT, NANO, NO_TENSORRT, Played, Tree, context, orin
 
 CAPTURES, FAKES = (Path(__file__).parents[1] / name for name in ("captures", "fakes"))
 DLA_WORKLOAD = {"name": "w", "model": "builtin:resnet50", "device": "dla0"}
@@ -88,7 +88,8 @@ def lacks_of(found: "Iterable[Finding]") -> "dict[str, str]":
 
 def test_empty_container_is_told_each_argument(tmp_path):
     tree = Tree(tmp_path).write("/.dockerenv").write("/proc/2/comm", "sleep\n")
-    machine = tree.machine(uid=0, cuda=Answer(1, "", "libcuda.so.1: no"))
+    no_cuda = Answer(1, "", "libcuda.so.1: no")
+    machine = tree.machine(uid=0, cuda=no_cuda, architecture="aarch64")
     found = list(examine(context(machine, NO_TENSORRT, telemetry={"processes": {}})))
     lacks = lacks_of(found)
     assert lacks == {
@@ -173,11 +174,35 @@ def test_pc_is_reported_as_not_a_jetson(tmp_path):
     found = list(
         examine(context(tree.machine(cuda=Answer(1, "", "libcuda.so.1: no")), NO_TENSORRT))
     )
-    assert {one.check for one in found if one.blocking} == {"tegrastats"}
+    assert {one.check for one in found if one.blocking} == {"telemetry"}
     assert levels(found, "broken") == set()
     by_name = by_check(found)
-    assert "not a Jetson" in by_name["board"].message
-    assert "--demo" in (by_name["tegrastats"].remedy or "")
+    assert by_name["board"].message == "a PC or a server (x86_64)"
+    assert by_name["telemetry"].remedy == "telemetry: {source: simulator} in a file for -c"
+    assert summary(found).splitlines()[-1].endswith(": telemetry: {source: simulator}")
+
+
+@pytest.mark.parametrize("marker", ["/tmp/nothing", "/.dockerenv"])
+@pytest.mark.parametrize(("has_gpu", "architecture"), [(False, "x86_64"), (True, "aarch64")])
+def test_a_machine_that_is_no_jetson_has_no_rows_of_one(tmp_path, marker, has_gpu, architecture):
+    """No device node, socket or DLA of a board is missing on a PC, in a container or not."""
+    tree = Tree(tmp_path).write(marker)
+    (tmp_path / "var/lib").mkdir(parents=True)
+    machine = asked(tree) if has_gpu else tree.machine(cuda=Answer(1, "", "libcuda.so.1: no"))
+    machine = replace(machine, architecture=architecture)
+    no_dla = GOOD_TENSORRT.model_copy(update={"device": "NVIDIA H200", "dla_cores": 0})
+    found = list(examine(context(machine, no_dla)))
+    names = {one.check for one in found}
+    assert not names & {"container_lacks", "tegrastats", "socket", "dla", "tensorrt_dla"}
+    words = " ".join(f"{one.message} {one.remedy}" for one in found)
+    for foreign in ("nvmap", "nvhost", "nvpmodel", "DLA", "tegrastats.sock"):
+        assert foreign not in words
+
+
+def test_a_container_with_a_jetsons_device_node_may_be_one(tmp_path):
+    machine = Tree(tmp_path).write("/.dockerenv").write("/dev/nvmap").machine()
+    found = examine(context(replace(machine, architecture="x86_64"), NO_TENSORRT), GROUPS[:2])
+    assert {"container_lacks", "tegrastats"} <= {one.check for one in found}
 
 
 def asked(tree: Tree, **what: object) -> Played:
@@ -198,9 +223,10 @@ def asked(tree: Tree, **what: object) -> Played:
 )
 def test_pc_with_an_nvidia_gpu_is_offered_nvml_first(tmp_path, what, message, remedy):
     found = by_check(examine(context(asked(Tree(tmp_path), **what), NO_TENSORRT), GROUPS[:2]))
-    assert found["tegrastats"].blocking
-    assert message in found["tegrastats"].message
-    assert remedy in (found["tegrastats"].remedy or "")
+    assert found["telemetry"].blocking
+    assert message in found["telemetry"].message
+    assert remedy in (found["telemetry"].remedy or "")
+    assert summary(list(found.values())).endswith("with -c: telemetry: {source: nvml}")
     assert (found["board"].remedy or "").startswith("telemetry: {source: nvml}")
 
 

@@ -32,9 +32,10 @@ def test_any_machine_gets_findings_of_all_groups(tmp_path):
     document = json.loads(done.stdout)
     assert done.stderr == ""
     assert done.returncode == (0 if document["ok"] else 3)
-    assert [*dict.fromkeys(one["group"] for one in document["findings"])] == [
-        *("board", "telemetry", "dla", "inference", "workloads", "clock", "room", "service"),
-    ]
+    groups = [*dict.fromkeys(one["group"] for one in document["findings"])]
+    names = ["board", "telemetry", "dla", "inference", "workloads", "clock", "room", "service"]
+    # A machine that is no Jetson has no finding about a DLA.
+    assert groups in (names, [name for name in names if name != "dla"])
     assert "check itself failed" not in done.stdout
 
 

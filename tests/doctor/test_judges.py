@@ -190,6 +190,20 @@ def test_cuda_driver_in_each_state():
     assert judge_cuda(Answer(-11, "", ""), True).level == "broken"
 
 
+@pytest.mark.parametrize("visible", ["", "-1", "GPU-1"])
+@pytest.mark.parametrize("output", ["cuda 100 0 0\n", "cuda 0 13000 0\n"])
+def test_a_variable_that_hides_every_gpu_is_named(visible, output):
+    found = judge_cuda(Answer(0, output, ""), True, visible)
+    assert (found.level, found.message) == (
+        "broken",
+        f"CUDA_VISIBLE_DEVICES is {visible!r}, which hides every GPU from CUDA",
+    )
+    assert (found.remedy or "").startswith("unset CUDA_VISIBLE_DEVICES")
+    others = [judge_cuda(Answer(0, "cuda 0 13000 1\n", ""), True, visible)]
+    others.append(judge_cuda(Answer(0, "cuda 35 0 0\n", ""), True, visible))
+    assert not any("CUDA_VISIBLE_DEVICES" in other.message for other in others)
+
+
 def test_cuda_python_that_is_missing_has_the_version_that_fits():
     versions = {"cuda-bindings": None, "cuda-python": "12.2.1"}
     assert judge_cuda_python(versions, None, True).message == "cuda-python 12.2.1"
