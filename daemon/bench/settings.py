@@ -1,6 +1,7 @@
 """Settings of a benchmark, from its arguments and the machine, and its workloads."""
 
 import argparse
+import math
 import re
 from collections.abc import Sequence
 from itertools import combinations
@@ -35,6 +36,10 @@ from ..settings.file import load_config
 INTERVALS = (0.103, 0.097, 0.107, 0.101)
 INTERVAL_SECONDS = INTERVALS[0]
 SHORTEST_SECONDS, ENOUGH_SAMPLES = 15.0, 130
+# The program takes longer than its interval, and a round may begin and end between two samples.
+SAMPLES_MARGIN = 1.05
+# Two rounds have one degree of freedom, for which Student's factor is 12.7; with four it is 3.2.
+_FEWEST_ROUNDS = 3
 BASELINE_SECONDS = 8.0
 REFERENCE = REFERENCE_BACKEND
 # The first run builds the engine; on a small board that takes its time.
@@ -62,13 +67,24 @@ class Asked(NamedTuple):
         if self.telemetry is None:
             return None
         given, interval = self.settings.duration_seconds, self.telemetry.interval
-        least = max(MINIMUM_SECONDS, MINIMUM_SAMPLES * interval)
+        if self.varies_interval:
+            interval = max(interval, *INTERVALS)
+        least = max(MINIMUM_SECONDS, SAMPLES_MARGIN * MINIMUM_SAMPLES * interval)
         if given >= least:
             return None
         enough = max(SHORTEST_SECONDS, ENOUGH_SAMPLES * interval)
         return (
-            f"rounds of {given:g} s give no energy per inference, it needs {least:g} s: use"
-            f" --duration {enough:.0f}"
+            f"rounds of {given:g} s give no energy per inference, it needs"
+            f" {math.ceil(10 * least) / 10:g} s: use --duration {enough:.0f}"
+        )
+
+    def rounds_advice(self) -> str | None:
+        """Return why the intervals of so few rounds will be wide, with the remedy."""
+        if self.settings.rounds >= _FEWEST_ROUNDS:
+            return None
+        return (
+            "two rounds that differ by 1 % give an interval of about ± 6 %: use --rounds 4 for"
+            " figures that you compare"
         )
 
 

@@ -92,6 +92,8 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
                 display.say(f"no telemetry: {setup.problem}")
             elif (advice := asked.advice()) is not None:
                 display.say(advice)
+            if (wide := asked.rounds_advice()) is not None:
+                display.say(wide)
             if settings.contention:
                 turns = RoundPlan.of(settings.rounds).least
                 count, ways, seconds = foreseen(settings, turns)

@@ -95,6 +95,8 @@ _LONGEST_WINDOW_SECONDS = 3600.0
 _FEWEST_SECONDS, _FEWEST_SAMPLES = 10.0, 100
 # tegrastats takes longer than its interval, so somewhat more is advised.
 _MARGIN = 1.1
+# With less, a phase of a hundred intervals may have 98 samples.
+_LEAST_MARGIN = 1.05
 _SHORT_INTERVAL_SECONDS = 0.103
 # Net energy takes six readings of each idle phase, of which the begin is left out.
 _IDLE_SAMPLES, _IDLE_SETTLING_SECONDS = 6.5, 0.55
@@ -493,7 +495,7 @@ class Config(Section):
         if settings.is_recorded:
             return found
         interval = settings.interval_in_force(self.telemetry.interval)
-        needed = max(_FEWEST_SECONDS, _FEWEST_SAMPLES * interval)
+        needed = max(_FEWEST_SECONDS, _LEAST_MARGIN * _FEWEST_SAMPLES * interval)
         enough = ceil(max(_FEWEST_SECONDS, _MARGIN * _FEWEST_SAMPLES * interval))
         is_short = interval <= _SHORT_INTERVAL_SECONDS
         shorter = "" if is_short else f"; or 15s, and {settings.interval_hint}"

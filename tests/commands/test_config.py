@@ -446,6 +446,8 @@ def test_keys_with_escapes_do_not_reach_the_terminal(tmp_path, capsys):
     [
         ("103ms", "11s", None),
         ("103ms", "10.1s", "duration: 12s"),
+        ("103ms", "10.5s", "duration: 12s"),
+        ("103ms", "10.9s", None),
         ("1009ms", "60s", "duration: 111s; or 15s, and telemetry.interval: 103ms"),
     ],
 )

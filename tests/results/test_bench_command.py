@@ -191,8 +191,9 @@ def test_contention_is_announced_measured_shown_and_advised_on(place):
     arguments = ("one.onnx", "two.onnx", "--contention", "--on", "gpu", "--simulate")
     done = bench(place, *arguments, *times, "-o", "two")
     assert done.returncode == 0, done.stderr
-    begin, plan = done.stderr.splitlines()[:2]
+    begin, wide, plan = done.stderr.splitlines()[:3]
     assert begin.startswith("rounds of 1.5 s give no energy per inference")
+    assert wide.startswith("two rounds that differ by 1 %")
     assert plan.startswith("after the models alone, 1 placement of 2 models: 2 times 3 rounds")
     assert "turn 2 of 2: one-gpu + two-gpu" in done.stderr
     assert "<h2>Together</h2>" in (place / "two/report.html").read_text()

@@ -8,7 +8,8 @@ import pytest
 
 from tegrascope.collectors.simulator.physics import LoadBoard
 from tegrascope.daemon.bench.run import foreseen, groups_on, placements
-from tegrascope.daemon.bench.settings import Asked, check_contention, check_names
+from tegrascope.daemon.bench.settings import INTERVALS, Asked, check_contention, check_names
+from tegrascope.daemon.measure.quality import MINIMUM_SAMPLES
 from tegrascope.daemon.measure.run_report import Energy, Interval, Span
 from tegrascope.daemon.results.bench_page import placed_name, print_result
 from tegrascope.daemon.results.contention import Joint, NotRun, joint_span, summarise_contention
@@ -240,7 +241,7 @@ def test_two_files_of_one_name_are_refused_before_measuring():
 
 @pytest.mark.parametrize(
     ("seconds", "interval", "needed", "remedy"),
-    [(4.0, 0.103, "10.3 s", 15), (15.0, 1.0, "100 s", 130), (15.0, 0.103, None, None)],
+    [(4.0, 0.103, "10.9 s", 15), (15.0, 1.0, "105 s", 130), (15.0, 0.103, None, None)],
 )
 def test_rounds_too_short_for_energy_are_named_at_the_start(seconds, interval, needed, remedy):
     asked = Asked(settings("a", duration_seconds=seconds), Telemetry(interval=interval))
@@ -250,6 +251,27 @@ def test_rounds_too_short_for_energy_are_named_at_the_start(seconds, interval, n
     )
     assert asked.advice() == (needed and sentence)
     assert asked._replace(telemetry=None).advice() is None
+
+
+@pytest.mark.parametrize(("seconds", "is_enough"), [(10.5, False), (11.0, False), (11.3, True)])
+def test_advice_on_rounds_counts_with_the_longest_interval_of_the_passes(seconds, is_enough):
+    """Each pass has another interval; a round of the slowest one must have enough samples too."""
+    telemetry = Telemetry(interval=INTERVALS[0])
+    asked = Asked(settings("a", duration_seconds=seconds), telemetry, varies_interval=True)
+    advice = asked.advice()
+    assert (advice is None) is is_enough
+    if advice is not None:
+        assert "it needs 11.3 s" in advice
+    for interval in INTERVALS:
+        assert not is_enough or seconds / interval > 1.04 * MINIMUM_SAMPLES
+
+
+@pytest.mark.parametrize(("rounds", "is_few"), [(1, True), (2, True), (3, False), (4, False)])
+def test_wide_intervals_of_two_rounds_are_named_at_the_start(rounds, is_few):
+    advice = Asked(settings("a", rounds=rounds), None).rounds_advice()
+    assert (advice is not None) is is_few
+    if advice is not None:
+        assert "--rounds 4" in advice
 
 
 def test_simulated_board_feels_both_that_share_a_lane():
