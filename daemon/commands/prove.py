@@ -8,6 +8,7 @@ from pathlib import Path
 from ...collectors.board.machine import Machine
 from ...collectors.paths import is_directory
 from ...parsers.errors import UserError
+from ..doctor.findings import read_board
 from ..prove.belief import beliefs
 from ..prove.probes import BoardAccess, probes
 from ..prove.report import (
@@ -37,6 +38,7 @@ def add(option: Options) -> None:
     option("--quick", "what takes at most three minutes")
     option("--allow-changes", "also checks that change the board for a while; all is restored")
     option("--no-sudo", "leave out what only root may do")
+    option("--anyway", "go on where nothing of a Jetson is found")
     option("-o, --output FILE", f"the file to send (default: {_FILE}); with --report, the page")
     reading = option.one_of()
     reading("--show FILE", "print all that is in a file")
@@ -78,6 +80,12 @@ def examine(
     path = arguments.output or _FILE
     if not is_directory(path.absolute().parent):
         raise UserError(f"there is no directory {path.parent}", "name a writable file with -o")
+    if not arguments.anyway and not read_board(board.machine).may_be_jetson:
+        raise UserError(
+            "this machine is not a Jetson, and the assumptions are about Jetsons",
+            "run prove on a board; --anyway tries what is possible here",
+        )
+    board.without_root = arguments.no_sudo
     if not arguments.no_sudo:
         if board.machine.uid != 0:
             print("Root is used for:", file=sys.stderr)

@@ -61,6 +61,7 @@ class BoardAccess:
         work: Directory of our own programs; it is removed at the end.
         tool: The command ``tegrascope``.
         sudo: First words of a command for root; ``None`` if that is not possible.
+        without_root: Whether the person asked to leave out what root does.
         line_seconds: Interval of tegrastats.
         found: The evidence so far.
     """
@@ -69,8 +70,15 @@ class BoardAccess:
     work: Path
     tool: tuple[str, ...] = field(default_factory=lambda: python_child("tegrascope"))
     sudo: tuple[str, ...] | None = None
+    without_root: bool = False
     line_seconds: float = 1.0
     found: dict[str, Evidence] = field(default_factory=dict)
+
+    def no_root(self) -> Absent:
+        """Return why root's part is left out: root may be there, and not be wanted."""
+        if self.without_root:
+            return Absent("--no-sudo leaves out what root does", "run it without --no-sudo")
+        return Absent("only root may do this", ROOT_REMEDY)
 
     def start(self, argv: Sequence[str], seconds: float, *, root: bool = False) -> LineChild:
         """Start a program that ends with us, and after the seconds if root runs it; or raise."""
@@ -85,7 +93,7 @@ class BoardAccess:
         words = [program, *argv[1:]]
         if root:
             if self.sudo is None:
-                raise Absent("only root may do this", ROOT_REMEDY)
+                raise self.no_root()
             # sudo does not end with us, so root's programs have a time of their own.
             words = [*self.sudo, self.machine.which("timeout") or "timeout", f"{seconds:g}", *words]
         return start_tied(words, {**self.machine.environ, "LC_ALL": "C"})
@@ -135,7 +143,7 @@ class BoardAccess:
         """Return ``path: text`` of each line of files that match, without private words."""
         if root:
             if self.sudo is None:
-                raise Absent("only root may read this", ROOT_REMEDY)
+                raise self.no_root()
             under = str(self.machine.root).rstrip("/")
             globs = " ".join(under + pattern for pattern in patterns)
             found = self.machine.run([*self.sudo, "sh", "-c", f"grep -H '' {globs}"], 10.0).out

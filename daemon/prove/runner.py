@@ -16,7 +16,7 @@ from ...parsers.errors import UserError
 from . import dla, inference, telemetry
 from . import probes as steps
 from .belief import DLA_REMEDY, BeliefCheck, Decision, Evidence, beliefs, verdict_of
-from .probes import ROOT_REMEDY, Absent, BoardAccess, Probe
+from .probes import Absent, BoardAccess, Probe
 
 CHECKS: Mapping[str, BeliefCheck] = {**telemetry.CHECKS, **dla.CHECKS, **inference.CHECKS}
 TIME_OVER = "the time was over"
@@ -134,7 +134,7 @@ def _missing(
     if "inputs" in probe.needs and inputs.missing is not None:
         return Absent(inputs.missing, inputs.remedy)
     if probe.root and board.sudo is None:
-        return Absent("only root may do this", ROOT_REMEDY)
+        return board.no_root()
     if probe.changes and not changes:
         return Absent(f"{probe.changes}, which needs leave", "tegrascope prove --allow-changes")
     if left < _SHORTEST_SECONDS:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -320,11 +321,40 @@ def test_evidence_of_another_board_is_not_taken(place):
     assert SavedEvidence(board.work.parent, "y").found == {}
 
 
+def quick_options(place, **changes):
+    settings = {"no_sudo": True, "quick": True, "json": False, "allow_changes": False}
+    return Namespace(output=place / "p.zip", **{**settings, "anyway": False, **changes})
+
+
+def test_a_machine_that_is_no_jetson_is_told_so_at_once(place):
+    """All checks would end with the same answer; ``--anyway`` makes them."""
+    machine = replace(board_at(place).machine, root=place / "pc", architecture="x86_64")
+    board = replace(board_at(place), machine=machine)
+    with pytest.raises(UserError, match="is not a Jetson") as raised:
+        examine(quick_options(place), board, board.work.parent)
+    assert "--anyway" in str(raised.value)
+    assert not (place / "p.zip").exists()
+    assert examine(quick_options(place, anyway=True), board, board.work.parent, 0.5) == 0
+    assert (place / "p.zip").exists()
+
+
+def test_root_that_is_not_wanted_is_not_called_missing(place):
+    """Root with ``--no-sudo`` may do it, and leaves it out."""
+    board = replace(board_at(place), sudo=None)
+    memory = SavedEvidence(board.work.parent, "x")
+    root_probes = {name: probe for name, probe in probes().items() if probe.root and probe.quick}
+    assert root_probes
+    for wants_none, words in ((True, "--no-sudo leaves out"), (False, "only root may")):
+        memory.found.clear()
+        board.without_root = wants_none
+        list(gather(board, memory, quick=True, probes=root_probes))
+        reasons = {evidence.missing for evidence in memory.found.values()}
+        assert any(reason and reason.startswith(words) for reason in reasons)
+
+
 @pytest.mark.parametrize("seconds", [None, 1.0])
 def test_evidence_is_kept_for_the_next_run_only_if_the_time_was_over(place, seconds):
     board = play(place)
-    options = Namespace(
-        output=place / "p.zip", no_sudo=True, quick=True, json=False, allow_changes=False
-    )
+    options = quick_options(place)
     assert examine(options, board, board.work.parent, seconds) == 0
     assert board.work.parent.exists() == (seconds is not None)
