@@ -29,7 +29,10 @@ HOT_CELSIUS = 85.0
 WIDE_SHARE = 0.1
 INT8_REMEDY = "run it in fp16, or give the tensors of these layers a scale and an int8 form"
 
+# A copy of a few bytes takes some microseconds; below this, smaller types gain nothing.
+COPY_CALL_SECONDS = 10e-6
 _LOCK, _QUIET = "lock the clocks (jetson_clocks, nvidia-smi -lgc)", "stop other programs"
+_LOCK_BOARD, _LOCK_GPU = "lock the clocks (jetson_clocks)", "lock the clocks (nvidia-smi -lgc)"
 
 # Sentence, with places for its numbers, and remedy.
 CAVEATS: Mapping[str, tuple[str, str]] = {
@@ -132,8 +135,14 @@ def int8_slower(int8: AcceleratorResult, fp16: AcceleratorResult) -> tuple[str, 
     return "; ".join(words), INT8_REMEDY
 
 
-def caveats_of(results: Sequence[AcceleratorResult]) -> tuple[Caveat, ...]:
-    """Return the caveats about a model's results, in their order."""
+def caveats_of(
+    results: Sequence[AcceleratorResult], environment: Environment | None = None
+) -> tuple[Caveat, ...]:
+    """Return the caveats about a model's results, in their order.
+
+    ``environment`` is that of their runs, by which remedies are those of a board or of a server.
+    """
+    lock = _lock_words(environment)
     found = []
     for result in results:
         reason = (result.outputs.reason if result.outputs else None) or "the reason is not known"
@@ -146,8 +155,21 @@ def caveats_of(results: Sequence[AcceleratorResult]) -> tuple[Caveat, ...]:
                 sentence, remedy = f"in {numbers[0]}: {meaning}", _REMEDIES[name]
             if name == "unstable" and result.device == "cpu":
                 remedy = _QUIET
+            remedy = remedy.replace(_LOCK, lock)
             found.append(Caveat(name=name, device=result.device, sentence=sentence, remedy=remedy))
     return tuple(found)
+
+
+def _lock_words(environment: Environment | None) -> str:
+    """Return how clocks are locked on the machine; both ways if its kind is not known."""
+    if environment is None:
+        return _LOCK
+    # Only NVML has them, which is not read alone on a board.
+    if environment.gpu_uuid is not None or environment.power_reading is not None:
+        return _LOCK_GPU
+    if environment.l4t is not None or environment.module is not None:
+        return _LOCK_BOARD
+    return _LOCK
 
 
 def _found(result: AcceleratorResult) -> Iterator[tuple[Any, ...]]:
@@ -161,12 +183,16 @@ def _found(result: AcceleratorResult) -> Iterator[tuple[Any, ...]]:
     spent = {stage: found.p50_seconds for stage, found in result.stages.items()}
     compute = spent.get("compute", 0.0)
     for words, copy in (("inputs", spent.get("h2d")), ("outputs", spent.get("d2h"))):
-        if copy is not None and 0 < TRANSFER_SHARE * compute <= copy:
+        if copy is None or copy <= COPY_CALL_SECONDS:
+            continue
+        if 0 < TRANSFER_SHARE * compute <= copy:
             yield "transfer_bound", words, seconds(copy), seconds(compute)
     limit = HOST_VARIATION if device is None else DEVICE_VARIATION
-    if result.variation is not None and result.variation > limit:
+    varies = 0.0 if result.variation is None else result.variation
+    # A share that is printed as the limit itself is not shown as more than it.
+    if varies > limit and percent(varies) != percent(limit):
         timed = "the time" if device is None else "the device's time"
-        yield "unstable", timed, percent(result.variation), percent(limit)
+        yield "unstable", timed, percent(varies), percent(limit)
     if result.built is not None and result.built.streams > 1:
         yield "several_streams", result.built.streams
     if result.built is not None and (wide := result.built.wide_layers):

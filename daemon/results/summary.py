@@ -198,7 +198,7 @@ def summarise(model: str, measured: Sequence[Measured], rounds: Sequence[RunRepo
         order=tuple(one.device for one in rounds),
         accelerators=tuple(results),
         goals=tuple(decide(goal, results, powers) for goal in GOALS),
-        checks=caveats_of(results),
+        checks=caveats_of(results, rounds[-1].environment if rounds else None),
         counted=tuple(one.run_id for one in rounds if one.run_id in counted),
         rounds=tuple(rounds),
     )

@@ -8,7 +8,14 @@ import pytest
 
 from tegrascope.daemon.measure.run_report import Environment, distribution
 from tegrascope.daemon.results.bench_page import ROWS, rows_of
-from tegrascope.daemon.results.caveats import CAVEATS, caveats_of, caveats_of_machine, int8_slower
+from tegrascope.daemon.results.caveats import (
+    CAVEATS,
+    DEVICE_VARIATION,
+    HOST_VARIATION,
+    caveats_of,
+    caveats_of_machine,
+    int8_slower,
+)
 from tegrascope.daemon.results.records import AcceleratorResult, ClockRange, Figure, OutputCheck
 from tegrascope.daemon.results.summary import Measured, Round, summarise
 from tegrascope.parsers.inference.placement import Built, Placement
@@ -196,6 +203,41 @@ def test_each_check_speaks_with_its_number(changes, name, said):
     assert (check.name, check.device) == (name, "gpu")
     assert said in check.sentence
     assert check.remedy
+
+
+def test_a_copy_that_costs_only_its_call_is_no_caveat():
+    """Smaller types do not make the copy of a few bytes faster."""
+    assert caveats_of([result(stages=spans(h2d=0.005, compute=0.004, d2h=0.005))]) == ()
+
+
+@pytest.mark.parametrize("device", [None, distribution([1_000_000] * 2000)])
+def test_a_variation_is_not_more_than_the_limit_that_is_printed_equally(device):
+    limit = HOST_VARIATION if device is None else DEVICE_VARIATION
+    assert caveats_of([result(device_latency=device, variation=limit + 0.0004)]) == ()
+    (check,) = caveats_of([result(device_latency=device, variation=limit + 0.0006)])
+    assert check.name == "unstable"
+
+
+@pytest.mark.parametrize(
+    ("environment", "words", "others"),
+    [
+        (None, {"jetson_clocks", "nvidia-smi"}, set()),
+        (Environment(), {"jetson_clocks", "nvidia-smi"}, set()),
+        (Environment(gpu_uuid="GPU-1", power_reading="instant"), {"nvidia-smi"}, {"jetson_clocks"}),
+        (Environment(module="AGX Orin", l4t="36.4.3"), {"jetson_clocks"}, {"nvidia-smi"}),
+        (
+            Environment(module="Thor", l4t="39.2.0", telemetry_source="tegrastats"),
+            {"jetson_clocks"},
+            {"nvidia-smi"},
+        ),
+    ],
+)
+def test_clocks_are_locked_by_the_program_of_the_machine(environment, words, others):
+    moved = {"gpu": ClockRange(lowest_hertz=6e8, highest_hertz=1.3e9)}
+    for changes in ({"variation": 0.013}, {"clocks": moved}, {"flags": {"not_steady": 2}}):
+        (check,) = caveats_of([result(**changes)], environment)
+        assert all(word in check.remedy for word in words)
+        assert not any(word in check.remedy for word in others)
 
 
 def test_few_layers_in_floating_point_are_no_caveat():
