@@ -189,7 +189,8 @@ Declared = Sequence[int | str | None]
 def input_shapes(declared: Mapping[str, Declared], order: Order) -> dict[str, tuple[int, ...]]:
     """Return the shape of each input of a model at which an order measures it.
 
-    The first dimension of an input without a shape of its own is or becomes the batch.
+    The first dimension of an input without a shape of its own is or becomes the batch, but for a
+    fixed vector beside inputs of more dimensions.
 
     Args:
         declared: Name to shape, as the model has it; a name or ``None`` is a dynamic dimension.
@@ -210,10 +211,18 @@ def input_shapes(declared: Mapping[str, Declared], order: Order) -> dict[str, tu
         raise UserError(
             f"no shape begins with the batch of {batch}", f"set batch: {first[0] if first else 1}"
         )
-    return {
-        name: given[name].shape if name in given else _batched(name, shape, batch)
-        for name, shape in declared.items()
-    }
+    # A fixed vector beside an image is a list of lengths or of factors, not one item per image.
+    has_batch_elsewhere = any(len(shape) > 1 for shape in declared.values())
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, shape in declared.items():
+        lengths = tuple(length for length in shape if isinstance(length, int))
+        if name in given:
+            shapes[name] = given[name].shape
+        elif has_batch_elsewhere and len(shape) == len(lengths) == 1:
+            shapes[name] = lengths
+        else:
+            shapes[name] = _batched(name, shape, batch)
+    return shapes
 
 
 def _check_ranks(name: str, declared: Declared, given: InputShape) -> None:

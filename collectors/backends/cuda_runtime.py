@@ -23,6 +23,7 @@ _NO_DRIVER = {
     *("cudaErrorStubLibrary", "cudaErrorSystemDriverMismatch", "cudaErrorSystemNotReady"),
     *("cudaErrorCompatNotSupportedOnDevice", "cudaErrorDevicesUnavailable"),
 }
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 # After one of these the process can do nothing more with the device: only a new one can.
 _FATAL = {
     *("cudaErrorAssert", "cudaErrorContained", "cudaErrorECCUncorrectable"),
@@ -79,6 +80,12 @@ class Cuda:
         except CudaError as error:
             if error.name not in _NO_DRIVER:
                 raise
+            visible = os.environ.get(_VISIBLE)
+            if visible is not None and error.name == "cudaErrorNoDevice":
+                raise BackendUnavailable(
+                    f"{_VISIBLE} is {visible!r}, which hides every GPU from CUDA",
+                    f"unset {_VISIBLE}, or name a GPU in it",
+                ) from None
             raise BackendUnavailable(
                 f"CUDA finds no device it can use ({error})",
                 "install an NVIDIA driver as new as your cuda-python, and look at nvidia-smi;"

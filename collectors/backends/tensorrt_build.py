@@ -32,6 +32,8 @@ _LINES_AT_MOST = 4000
 _LETTERS = {"INTERNAL_ERROR": "E", "ERROR": "E", "WARNING": "W", "INFO": "I", "VERBOSE": "V"}
 # Of the verbose lines, only the layers of the finished engine are of use.
 _KEPT_OF_VERBOSE = "Layer("
+# TensorRT logs it as an error in each build after the first. The build goes on without the cache.
+_NO_ERROR = "timing cache will not be used"
 _NOISE = re.compile(r"^\[E\] (?:\d+: )?|\(?\[?[\w./]+\.(?:cpp|h)::\S+::\d+\]\)? ?")
 
 # Types of inputs and outputs that numpy has, and its name of each.
@@ -81,6 +83,8 @@ class LogLines(deque[str]):
         letter = _LETTERS.get(severity, "I")
         if letter == "V" and not message.startswith(_KEPT_OF_VERBOSE):
             return
+        if letter == "E" and _NO_ERROR in message:
+            letter = "I"
         for line in message.splitlines():
             self.append(f"[{letter}] {line}")
             if letter in "EW":
@@ -384,6 +388,13 @@ class Builder:
         """Give open dimensions the shape or range that there will be; return the inputs."""
         types = {given.name: type_name(given.dtype) for given in _inputs_of(network)}
         declared = {given.name: open_shape(given.shape) for given in _inputs_of(network)}
+        for given in _inputs_of(network):
+            # Data of ours in it would be a shape that the model does not mean.
+            if getattr(given, "is_shape_tensor", False):
+                raise UserError(
+                    f"input {given.name!r} is a shape, on which the sizes of other tensors depend",
+                    "export the model with this shape as a constant",
+                )
         shapes, profile = input_shapes(declared, self._order), None
         for name, shape in shapes.items():
             if None not in declared[name]:

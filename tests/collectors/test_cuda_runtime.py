@@ -69,8 +69,21 @@ def test_a_broken_cuda_python_is_told_apart(monkeypatch, tmp_path):
 @pytest.mark.parametrize("error", ["cudaErrorInsufficientDriver", "cudaErrorNoDevice"])
 def test_no_driver_is_no_failure_of_ours(monkeypatch, device, error):
     install_cuda(monkeypatch, device)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     device.failing["cudaSetDevice"] = error
     with pytest.raises(BackendUnavailable, match=rf"no device it can use \({error}: .*nvidia-smi"):
+        load_cuda().initialise()
+
+
+@pytest.mark.parametrize("visible", ["", "-1"])
+def test_a_variable_that_hides_every_gpu_is_named(monkeypatch, device, visible):
+    install_cuda(monkeypatch, device)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    device.failing["cudaSetDevice"] = "cudaErrorNoDevice"
+    with pytest.raises(BackendUnavailable, match=r"CUDA_VISIBLE_DEVICES is .*: unset CUDA_VISIBLE"):
+        load_cuda().initialise()
+    device.failing["cudaSetDevice"] = "cudaErrorInsufficientDriver"
+    with pytest.raises(BackendUnavailable, match="no device it can use"):
         load_cuda().initialise()
 
 

@@ -185,6 +185,17 @@ def test_a_scalar_has_no_batch():
     assert input_shapes({"scale": []}, make_order(Path("m.onnx"), batch=8)) == {"scale": ()}
 
 
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_fixed_vector_beside_an_image_has_no_batch(batch):
+    """It holds lengths or factors; alone it may be a batch of numbers."""
+    order = make_order(Path("m.onnx"), batch=batch)
+    shapes = input_shapes({"image": [None, 3, 8, 8], "to": [2]}, order)
+    assert shapes == {"image": (batch, 3, 8, 8), "to": (2,)}
+    with pytest.raises(UserError, match="the model fixes a batch of 2 for input 'numbers'"):
+        input_shapes({"numbers": [2]}, order)
+    assert input_shapes({"numbers": ["n"]}, order) == {"numbers": (batch,)}
+
+
 def test_inputs_are_the_same_every_time():
     """Two processes measure the same work."""
     first, second = (make_input("x", "tensor(float)", (2, 3)) for _ in range(2))

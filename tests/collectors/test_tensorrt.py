@@ -106,6 +106,28 @@ def test_every_version_builds_and_runs(desk, model, version, old_cuda):
     assert (built.has_cuda_graph, built.why_no_graph, built.is_cached) == (True, None, False)
 
 
+def test_an_input_that_is_a_shape_is_refused_by_its_name(desk, model):
+    """No batch of the settings helps: the model takes sizes as data."""
+    desk.use("8.6.0")
+    made = onnx.load(model)
+    made.graph.input[0].name = made.graph.node[0].input[0] = "shape_to"
+    onnx.save(made, model)
+    with pytest.raises(UserError, match=r"input 'shape_to' is a shape.*export the model with"):
+        desk.make(model)
+
+
+def test_a_timing_cache_that_is_not_used_is_no_error(desk, capfd):
+    """TensorRT says so in each build after the first, and builds on."""
+    desk.use("8.6.0")
+    logger, lines = logger_of(desk.trt)
+    severity = desk.trt.ILogger.Severity
+    line = "myelinCache: CRC mismatch, timing cache will not be used"
+    logger.log(severity.ERROR, line)
+    assert list(lines)[-1] == f"[I] {line}"
+    logger.log(severity.ERROR, "1: out of sorts")
+    assert capfd.readouterr().err == "TensorRT: [E] 1: out of sorts\n"
+
+
 @pytest.mark.parametrize("graph", [True, False])
 def test_stage_is_repeated_alone_and_waited_for_once(desk, model, graph):
     engine = desk.make(model, cuda_graph=graph)

@@ -124,6 +124,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             self.name, self.dtype, self.shape = name, dtype, shape
             self.dynamic_range: tuple[float, float] | None = None
             self.allowed_formats = 1
+            self.is_shape_tensor = name.startswith("shape_")
 
     if major < 11:
 
