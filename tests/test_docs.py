@@ -5,6 +5,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,25 +33,54 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "llms.txt"])
 
 
-def yaml_blocks(page: str) -> list[str]:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+def yaml_blocks(page: Path) -> list[str]:
+    """Return the text of each YAML block of a page, also of one inside a list."""
+    blocks = re.finditer(
+        r"^( *)```ya?ml\n(.*?)^\1```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    return [textwrap.dedent(block[2]) for block in blocks]
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "docs/configuration.md", "docs/alerts.md", "docs/engines.md"]
-)
-def test_yaml_examples_are_good(page):
-    """Every configuration that a page shows can be copied and run."""
-    blocks = yaml_blocks(page)
-    assert blocks
-    for block in blocks:
-        assert read_settings(block, Path(page), Config).settings.workloads
+def configurations() -> Iterator[tuple[str, str]]:
+    """Yield name and text of each configuration of ours: shipped, or shown on a page."""
+    for page in PAGES:
+        for number, block in enumerate(yaml_blocks(page), 1):
+            keys = set(yaml.safe_load(block))
+            # Other blocks are files of Prometheus, Alertmanager or the web server.
+            if keys <= set(Config.model_fields):
+                yield f"{page.relative_to(ROOT)} block {number}", block
+    for path in ("daemon/commands/demo.yaml", "systemd/tegrascope.yaml"):
+        yield path, (ROOT / path).read_text(encoding="utf-8")
+    daemonset = (ROOT / "packaging/container/daemonset.yaml").read_text(encoding="utf-8")
+    for document in yaml.safe_load_all(daemonset):
+        if document["kind"] == "ConfigMap":
+            yield "daemonset.yaml", document["data"]["tegrascope.yaml"]
+
+
+CONFIGURATIONS = dict(configurations())
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_every_configuration_of_a_page_is_good_and_gives_energy(name):
+    """It can be copied and run, and check-config does not note that its runs are too short."""
+    config = read_settings(CONFIGURATIONS[name], Path(name), Config).settings
+    short = [note for note in config.advice() if "energy" in note]
+    assert short == []
+
+
+def test_the_pages_with_workloads_are_among_the_checked_ones():
+    with_workloads = {
+        name.partition(" block")[0]
+        for name, text in CONFIGURATIONS.items()
+        if "workloads:\n-" in text
+    }
+    pages = {"README.md", "docs/configuration.md", "docs/alerts.md", "docs/engines.md"}
+    assert pages <= with_workloads
 
 
 def test_first_configuration_gives_an_energy_figure(monkeypatch):
     """The example for a Jetson is long enough, by hand and at the interval of the service."""
-    block = yaml_blocks("README.md")[0]
+    block = yaml_blocks(ROOT / "README.md")[0]
     config = read_settings(block, Path("README.md"), Config).settings
     assert config.advice() == []
     default = (ROOT / "systemd/tegrascope.default").read_text(encoding="utf-8")
@@ -168,9 +199,23 @@ def test_container_page_names_the_paths_of_the_program():
         assert path in page, path
 
 
+def test_pages_count_the_alerts_that_the_rules_have():
+    """A number on a page is that of the rules which the example of Prometheus loads."""
+    alerts = 0
+    for path in ROOT.glob("grafana/prometheus/rules/*.yml"):
+        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
+            alerts += sum("alert" in rule for rule in group["rules"])
+    counts = {}
+    for page in PAGES:
+        for number in re.findall(r"\b(\d+) alerts\b", page.read_text(encoding="utf-8")):
+            counts[page.name] = int(number)
+    assert counts == dict.fromkeys(counts, alerts)
+    assert "README.md" in counts
+
+
 def test_every_setting_is_documented():
     """The reference page has every key, so that nobody has to read the source."""
-    (block,) = yaml_blocks("docs/configuration.md")
+    (block,) = yaml_blocks(ROOT / "docs/configuration.md")
     shown = set(re.findall(r"^[ -]*(\w+):", block, re.MULTILINE))
     shown |= set(re.findall(r"`(\w+):", block))
     for section in (Config, Workload, Otlp, *(type(value) for _, value in Config())):
