@@ -194,7 +194,7 @@ DLA_BUSY_SECONDS = Signal("dla.{core}.busy_seconds", "tegra_dla_busy_seconds_tot
 DLA0_PROCESS_SECONDS = Signal("dla.0.process_seconds.{process}", "tegra_process_dla_busy_seconds_total", "Busy time of a DLA core by the process that submitted the tasks, from the trace; other: unknown, or one too many.", {"core": "0"}, COUNTED, after="tegra_dla_tasks_total", chart="DLA by process", legend="{{process}} on core {{core}}")
 DLA1_PROCESS_SECONDS = Signal("dla.1.process_seconds.{process}", "tegra_process_dla_busy_seconds_total", fixed={"core": "1"}, weight=COUNTED)
 DLA_TASKS = Signal("dla.{core}.tasks", "tegra_dla_tasks_total", "Tasks of a DLA core that have ended, of all programs.", weight=COUNTED, dtype="Int64", chart="DLA tasks")
-DLA_POWERED = Signal("dla.{core}.powered_ratio", "tegra_dla_powered_ratio", "Share of the last interval in which a DLA core was powered; never less than its busy share.", chart="DLA", legend="core {{core}} powered")
+DLA_POWERED = Signal("dla.{core}.powered_ratio", "tegra_dla_powered_ratio", "Share of the last interval in which a DLA core was powered. A core that works is powered.", chart="DLA", legend="core {{core}} powered")
 DLA_POWERED_SECONDS = Signal("dla.{core}.powered_seconds", "tegra_dla_powered_seconds_total", "Time for which a DLA core was powered since the boot, by runtime power management.", weight=COUNTED, chart="")
 TEMPERATURE = Signal("temperatures_celsius.{zone}", "tegra_temperature_celsius", "Temperature of a thermal zone.", weight=AT_MOMENT, chart="Temperatures", legend="{{zone}}")
 TEMPERATURE_MAX = Signal("temperatures_max_celsius.{zone}", weight=AT_MOMENT)

@@ -230,7 +230,7 @@ def add(option: Options) -> None:
     option(
         "--simulate",
         "a simulated board, its accelerators played by the CPU: to try the command, in about 5"
-        " minutes; --rounds 2 --baseline 2 takes one and a half",
+        " minutes; --rounds 2 --baseline 2 takes one and a half to three",
     )
     option(
         "-o, --output DIR", "for result.json and report.html (default: tegrascope-bench-DATE-TIME)"

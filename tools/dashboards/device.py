@@ -147,10 +147,10 @@ POWER = Row(
         Panel(
             "timeseries",
             "DLA",
-            "Busy: the load, by source; ftrace is the exact one. Powered: never less than busy,"
-            " because a core stays powered for half a second after each task. tegrascope runs: "
-            "time with a run in flight. The gate is on or off and is not a load. A board without a"
-            " DLA, like Thor and Orin Nano, has no line.",
+            "Busy: the load, by source; ftrace is the exact one. Powered: mostly more than"
+            " busy, because a core stays powered for half a second after each task. tegrascope "
+            "runs: time with a run in flight. The gate is on or off and is not a load. A board "
+            "without a DLA, like Thor and Orin Nano, has no line.",
             telemetry("DLA"),
             unit="percentunit",
             apart="/gate$/",

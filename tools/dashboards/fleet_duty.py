@@ -104,8 +104,8 @@ DUTY = Row(
         ),
         *_spread(
             "DLA powered",
-            "Share of five minutes in which each core was powered, for all programs. It is never "
-            "less than the busy share.",
+            "Share of five minutes in which each core was powered, for all programs. A core "
+            "that works is powered. Sampled shares may differ from that by some points.",
             as_recorded(DLA_POWERED, FLEET),
             "percentunit",
             "{{instance}} core {{core}}",
