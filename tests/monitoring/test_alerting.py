@@ -113,6 +113,27 @@ def test_a_dla_that_falls_idle_is_told_and_so_is_its_return(
     assert ended["endsAt"] > told["startsAt"]
 
 
+@pytest.mark.parametrize("name", [one["alert"] for one in shipped_alerts().values()])
+def test_no_alert_of_a_simulated_fleet_reaches_a_person(name):
+    """Its daemons' own alerts are not marked as simulated, and name the device alone."""
+    (alert,) = (one for one in shipped_alerts().values() if one["alert"] == name)
+    for instance, receiver in (
+        ("sim-012", {"simulated"}),
+        ("robot-7", {"pager", "chat", "nobody"}),
+    ):
+        labels = {**alert["labels"], "alertname": name, "instance": instance, "job": "tegrascope"}
+        if instance == "sim-012" and labels["component"] != "daemon":
+            labels["simulated"] = "true"
+        done = subprocess.run(
+            ["amtool", "config", "routes", "test", f"--config.file={SHIPPED / 'alertmanager.yml'}"]
+            + [f"{key}={value}" for key, value in labels.items()],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() in receiver
+
+
 def notify(alertmanager: Alertmanager, *alerts: "dict[str, str]") -> None:
     """Tell Alertmanager of alerts, as Prometheus does."""
     request = urllib.request.Request(
