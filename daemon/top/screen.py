@@ -119,6 +119,7 @@ def draw(
     """
     head = _head(state, width)
     lines = []
+    heat = _heat(state, width, glyphs)
     if width >= _SIDE_BY_SIDE:
         half = min((width - _GAP) // 2, _WIDEST_BLOCK)
         left, right = _load(state, half, glyphs), _power(state, half, glyphs)
@@ -128,9 +129,11 @@ def draw(
         module = _power(state, width, glyphs)[0]
         lines += _load(state, width, glyphs)
         # On a low screen the lines below these are left out first.
-        lines.insert(len(gauges_of(state.values)) - 1, module)
+        place = len(gauges_of(state.values)) - 1
+        lines[place:place] = [module, *heat[:1]]
+        heat = heat[1:]
         lines += _flow(rails, width)
-    lines += [*_heat(state, width, glyphs), *_supply(state, width)]
+    lines += [*heat, *_supply(state, width)]
     lines += [*_processes(state, width), Text(end="")]
     rows = _rows(state, glyphs)
     if height is None:
@@ -280,7 +283,7 @@ def _heat(state: ScreenState, width: int, glyphs: Glyphs) -> list[Text]:
     for name, celsius in sorted(state.zones.items(), key=lambda zone: -zone[1]):
         left = critical.get(name, math.inf) - celsius
         style = "bold red" if left <= _AT_CELSIUS else "yellow" if left <= _NEAR_CELSIUS else ""
-        limit = f"/{critical[name]:.0f}" if name in critical else ""
+        limit = f"/{critical[name]:.4g}" if name in critical else ""
         zones.append((f"{name} {celsius:.1f}{limit} °C", style))
     zones = zones or [("no zone is reported", "dim")]
     speeds = signals.FAN_SPEED.by_label(state.values)
@@ -363,9 +366,12 @@ class _Row:
 
 
 def _rows(state: ScreenState, glyphs: Glyphs) -> list[_Row]:
-    """Return workloads with the results of their last good runs, those in flight first."""
+    """Return workloads with the results of their last good runs.
+
+    Failing ones come first, then those in flight: a low screen shows one or two.
+    """
     latest = {run["workload"]: run for run in reversed(state.runs)}
-    rows: list[tuple[tuple[bool, float], _Row]] = []
+    rows: list[tuple[tuple[bool, bool, float], _Row]] = []
     for one in state.status["workloads"]:
         good, active = one["last_good"] or {}, one["active_run"]
         run = latest.get(one["workload"], {})
@@ -402,7 +408,7 @@ def _rows(state: ScreenState, glyphs: Glyphs) -> list[_Row]:
         }
         style = "bold green" if active else "red" if is_bad else ""
         row = _Row(one["workload"], cells, style, "  ".join(notes))
-        rows.append(((not active, -good.get("ended", 0.0)), row))
+        rows.append(((not is_bad, not active, -good.get("ended", 0.0)), row))
     return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
 

@@ -138,7 +138,7 @@ def test_row_has_the_results_of_the_last_good_run(states):
     printed = shown(states[0], 100, runs=reason)
     assert r"  timeout: hung\x1b[2J" in printed
     assert any("throttled" in line for line in shown(states[1], 80))
-    assert any("/104 °C" in line for line in shown(states[1], 80))
+    assert any("/104.5 °C" in line for line in shown(states[1], 80))
 
 
 SUPPLY = {
@@ -265,6 +265,27 @@ def test_low_screen_shows_a_workload_and_the_power(states, height):
     if height >= 10:
         assert any(line.startswith("module") for line in lines)
         assert any(line.startswith("DLA0") for line in lines)
+
+
+def test_a_small_screen_shows_the_hottest_zone_and_what_fails():
+    """Heat and failures are what an operator looks for on a telephone."""
+    names = ("good", "running", "broken")
+    workloads = [
+        workload(workload="good", last_good={"ended": 90.0}),
+        workload(workload="running", active_run="1"),
+        workload(workload="broken"),
+    ]
+    state = ScreenState(
+        status(workloads=workloads, trips={"tj": 104.5}),
+        URL,
+        SHORT | {"temperatures_celsius.tj": 101.5, "temperatures_celsius.cpu": 40.0},
+        runs=[{"workload": "broken", "outcome": "failed", "reason": "no"}],
+    )
+    lines = shown(state, 40, 12)
+    assert any(line.startswith("tj 101.5/104.5 °C") for line in lines)
+    assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in names][
+        :1
+    ] == ["broken"]
 
 
 def test_large_screen_shows_the_last_minutes(states):
