@@ -12,6 +12,8 @@ from ..parsers.values import printable
 from .commands import COMMANDS, load
 from .terminal import FAILED, GOOD, USAGE, discard, flush
 
+_UNKNOWN = re.compile(r"unrecognized arguments: ((\S+).*)", re.DOTALL)
+_OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
 _WRONG_CHOICE = re.compile(r"(.*invalid choice: '(.*)') \(choose from (.*)\)")
 
 
@@ -23,7 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         try:
             words = sys.argv[1:] if argv is None else argv
-            arguments = make_parser(words).parse_args(words)
+            arguments, unknown = make_parser(words).parse_known_args(words)
+            if unknown:
+                # By the parser of the command, which knows its options.
+                arguments.misuse(f"unrecognized arguments: {' '.join(unknown)}")
             return int(arguments.command(arguments))
         finally:
             flush()
@@ -56,7 +61,20 @@ class _Parser(argparse.ArgumentParser):
         if found := _WRONG_CHOICE.fullmatch(message):
             near = get_close_matches(found[2], re.findall(r"[\w.-]+", found[3]), n=1)
             message = f"{found[1]}; did you mean {near[0]}?" if near else message
+        elif found := _UNKNOWN.fullmatch(message):
+            meant = self._meant(found[2])
+            message = f"{message}; did you mean {meant}?" if meant else message
         self.exit(USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+    def _meant(self, word: str) -> str | None:
+        """Return what an argument that this command does not have may stand for."""
+        from difflib import get_close_matches
+
+        options = set(_OPTION.findall(self.format_help()))
+        if word.endswith((".yaml", ".yml")) and "--config" in options:
+            return f"-c {word}"
+        near = get_close_matches(word.partition("=")[0], sorted(options), n=1)
+        return near[0] if near else None
 
 
 def make_parser(words: Sequence[str]) -> argparse.ArgumentParser:

@@ -80,6 +80,12 @@ def read_share(value: object) -> object:
 
 
 Share = Annotated[float, Field(gt=0, le=1), BeforeValidator(read_share)]
+# A name that is the value of a label, and part of files and addresses.
+LABEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)
+LABEL_NAME_FORM = (
+    "a name: use up to 63 letters, digits, _ . and -, and begin with a letter or digit"
+)
+
 Seconds = Annotated[NonNegativeFloat, BeforeValidator(read_duration)]
 PositiveSeconds = Annotated[PositiveFloat, BeforeValidator(read_duration)]
 

@@ -106,7 +106,15 @@ def reader(
 
 
 positive = reader(int, lambda number: number >= 1, "a number from 1 on")
-_seconds = reader(float, lambda seconds: 0 < seconds < float("inf"), "a number of seconds above 0")
+
+
+def seconds_of(text: str) -> float:
+    """Read ``15`` or ``15s`` as seconds, also ``500ms`` or ``2m``, as in the configuration."""
+    return float(str(read_duration(text)))
+
+
+_seconds = reader(seconds_of, lambda seconds: seconds > 0, "a time above 0, like 15, 15s or 500ms")
+seconds_or_none = reader(seconds_of, lambda seconds: seconds >= 0, "a time, like 8, 8s or 0")
 _percentage = reader(
     lambda text: float(text.removesuffix("%")),
     lambda value: 0 <= value < 1000,
@@ -123,7 +131,7 @@ PLACEHOLDERS: dict[str, Callable[[str], Any]] = {
 def duration(text: str) -> float:
     """Read ``30d`` as seconds."""
     try:
-        return float(str(read_duration(text)))
+        return seconds_of(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

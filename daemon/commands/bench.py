@@ -24,7 +24,7 @@ from ..results.caveats import caveats_of_machine
 from ..results.records import BenchResult, Contention, ModelResult
 from ..session.process_signals import END, RELOAD, Signals
 from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, duration, standard_output
-from . import Options, devices, reader
+from . import Options, devices, reader, seconds_or_none
 from . import duration as read_duration
 
 _BACKGROUND_SECONDS = 2.0
@@ -218,7 +218,11 @@ def add(option: Options) -> None:
     option.shape()
     option("--plugin LIB", "library with plug-ins of TensorRT", action="append", default=[])
     option("--duration S", "of a round (default: 15)")
-    option("--baseline S", "idle time before and after a round, for the net energy (default: 8)")
+    option(
+        "--baseline S",
+        "idle time before and after a round, for the net energy (default: 8; 0: none)",
+        type=seconds_or_none,
+    )
     option("--warm-up S", default=1.0)
     option(
         "--rounds N",

@@ -69,12 +69,16 @@ def _sides(arguments: argparse.Namespace, name: str) -> list[Side]:
     if exists(path) or path.suffix or len(path.parts) > 1:
         found = read_result_or_run(path)
     else:
-        with open_history(arguments) as history:
-            document = history.run(given)
+        problem = f"{given} is neither a file nor the id of one run"
+        try:
+            with open_history(arguments) as history:
+                document = history.run(given)
+        except UserError as error:
+            # Most names without a store are files that are not there.
+            raise UserError(f"{problem} ({error.message})", error.remedy) from None
         if document is None:
             raise UserError(
-                f"{given} is neither a file nor the id of one run",
-                "name a result.json of tegrascope bench, or see tegrascope runs list",
+                problem, "name a result.json of tegrascope bench, or see tegrascope runs list"
             )
         found = validated(RunReport, json.dumps(document), f"run {given}")
     sides = sides_of(name.upper(), given, found)

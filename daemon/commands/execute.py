@@ -16,9 +16,10 @@ from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.children.process import CannotStartError
 from ...collectors.children.program import ProgramEnd, SignalRelay
 from ...collectors.simulator.physics import LANES
-from ...parsers.errors import UserError
+from ...parsers.errors import UsageError, UserError
 from ...parsers.inference.events import PrintedCounts, plural, unit_name
 from ...parsers.inference.marks import TIMES_AT_MOST
+from ...parsers.values import LABEL_NAME, LABEL_NAME_FORM
 from ..measure.run_report import Outcome, RunReport, RunTrace
 from ..measure.timeline import Timeline
 from ..session.executor import Verdict
@@ -110,10 +111,10 @@ def run(arguments: argparse.Namespace) -> int:
     if argv[:1] == ["--"]:
         del argv[0]
     if not argv:
-        raise UserError("no program is given", "tegrascope exec --workload NAME -- CMD …")
+        arguments.misuse("no program is given: tegrascope exec --workload NAME -- CMD …")
     if arguments.gst is not None:
         if arguments.inferences is not None:
-            raise UserError("--gst counts, and --inferences announces a count", "give one of them")
+            arguments.misuse("--gst counts, and --inferences announces a count: give one of them")
         check_log_is_free()
     # While the program runs, the terminal belongs to it; the summary follows.
     quiet = logging.getLogger("tegrascope")
@@ -343,9 +344,10 @@ def _config(arguments: argparse.Namespace) -> Config:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "source"
-        raise UserError(
+        problem = str(first["msg"]).removeprefix("Value error, ")
+        raise UsageError(
             f"--telemetry {document['source']} --interval {document['interval']:g}: "
-            f"{where}: {first['msg']}",
+            f"{where}: {problem}",
             "give another one, or all of it in a file with -c",
         ) from None
     return config.model_copy(update={"telemetry": telemetry})
@@ -412,7 +414,12 @@ EXAMPLE = (
 def add(option: Options) -> None:
     """Add the options."""
     option.parser.usage = "tegrascope exec --workload NAME [options] -- CMD …"
-    option("--workload NAME", "name of the workload", required=True)
+    option(
+        "--workload NAME",
+        "name of the workload",
+        required=True,
+        type=reader(str, lambda name: LABEL_NAME.fullmatch(name) is not None, LABEL_NAME_FORM),
+    )
     option("--device", "what it runs on", choices=("gpu", "dla0", "dla1", "cpu", "external"))
     option("--inferences N", "how many it makes, if it succeeds")
     option(

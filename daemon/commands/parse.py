@@ -79,6 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _write_dataset(arguments)
     paths = [None if name == "-" else log_path(name) for name in arguments.files]
     path = None if arguments.output is None else Path(arguments.output)
+    if None in paths and sys.stdin.isatty():
+        print("reads lines of tegrastats from the terminal; Ctrl-D ends them", file=sys.stderr)
     with progress(paths, path) as moved:
         tally = Tally(moved=moved)
         if kind == "jsonl":
@@ -87,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
                 for sample in _samples(paths, tally, keep_lines=arguments.keep_lines):
                     output.write(sample.model_dump_json(exclude=left_out) + "\n")
         elif arguments.keep_lines:
-            raise UserError("--keep-lines needs records", "use it with -f jsonl")
+            arguments.misuse("--keep-lines needs records: use it with -f jsonl")
         else:
             from ..tables.log_tables import read_tables, write_tables
 

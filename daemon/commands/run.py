@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK, Clock
-from ...parsers.errors import UsageError, UserError
+from ...parsers.errors import UsageError
 from ...parsers.values import printable
 from ..session.process_signals import Signals
 from ..terminal import BAD_CONFIG, discard
@@ -90,7 +90,7 @@ def _load(arguments: argparse.Namespace) -> "Config":
     try:
         http = Http.model_validate({**config.http.model_dump(), **changed})
     except ValueError:
-        raise UserError(f"--listen {arguments.listen}", "give HOST:PORT") from None
+        raise UsageError(f"--listen {arguments.listen}", "give HOST:PORT") from None
     return config.model_copy(update={"http": http})
 
 

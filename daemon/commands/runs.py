@@ -49,9 +49,11 @@ def show_run(arguments: argparse.Namespace) -> int:
 
 def _one_run(history: "History", run_id: str) -> dict[str, Any]:
     document = history.run(run_id)
-    if document is None:
-        raise UserError(f"no run {run_id}, or several begin so", "see tegrascope runs list")
-    return document
+    if document is not None:
+        return document
+    if history.has_several(run_id):
+        raise UserError(f"several runs begin or end with {run_id}", "give more of its letters")
+    raise UserError(f"there is no run {run_id}", "see tegrascope runs list")
 
 
 def export_runs(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,6 @@
 """The settings. Every key has a default, and an unknown key is an error."""
 
 import os
-import re
 import shlex
 import time
 import uuid
@@ -46,7 +45,16 @@ from ...parsers.errors import PIP_INSTALL
 from ...parsers.inference.events import InferenceSettings, UnitName
 from ...parsers.inference.placement import EngineCapability
 from ...parsers.inference.servers import KNOWN_COUNTERS, CounterPage, Server
-from ...parsers.values import Device, DlaDevice, PositiveSeconds, Seconds, Section, Share
+from ...parsers.values import (
+    LABEL_NAME,
+    LABEL_NAME_FORM,
+    Device,
+    DlaDevice,
+    PositiveSeconds,
+    Seconds,
+    Section,
+    Share,
+)
 
 
 def new_run_id() -> str:
@@ -103,8 +111,6 @@ _IDLE_SAMPLES, _IDLE_SETTLING_SECONDS = 6.5, 0.55
 
 OTLP_PACKAGE = "opentelemetry-exporter-otlp-proto-http"
 OTLP_REMEDY = f"{PIP_INSTALL} {OTLP_PACKAGE}"
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)
 
 
 def _split(value: object) -> object:
@@ -243,11 +249,8 @@ class Workload(InferenceSettings, Section):
     @field_validator("name")
     @classmethod
     def _is_name(cls, value: str) -> str:
-        if not _NAME.fullmatch(value):
-            raise ValueError(
-                f"{value!r} is not a name: use up to 63 letters, digits, _ . and -, and begin with"
-                " a letter or digit"
-            )
+        if not LABEL_NAME.fullmatch(value):
+            raise ValueError(f"{value!r} is not {LABEL_NAME_FORM}")
         return value
 
     @field_validator("cron")

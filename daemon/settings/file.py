@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from ...parsers.errors import UserError, file_error
-from ...parsers.values import printable
+from ...parsers.values import printable, read_duration
 from .config import Config
 
 M = TypeVar("M", bound=BaseModel)
@@ -28,6 +28,14 @@ _WORDS = {
     "path_type": "must be a path",
     "missing": "is required",
     "too_short": "must have {min_length} item(s) or more",
+}
+# Keys of other schedulers, which resemble a key of another meaning, and the one that is meant.
+_MEANT = {"interval": "every", "period": "every", "schedule": "cron"}
+_BOUNDS = {
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("below", "lt"),
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("above", "gt"),
 }
 # A file of this size is read in seconds on a board.
 _LARGEST_BYTES = 256 * 1024
@@ -167,12 +175,16 @@ def _message(error: Any, model: type[BaseModel], lines: Mapping[Place, int]) -> 
 
         known = _keys_at(where[:-1], model)
         near = get_close_matches(str(where[-1]), known, n=1, cutoff=0.5)
+        meant = _MEANT.get(str(where[-1]))
+        near = [meant] if meant in known else near
         advice = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
         message = f"unknown key; {advice}"
     elif kind == "model_type":
         message = "must be a mapping; known keys are " + ", ".join(_keys_at(where, model))
     elif kind == "value_error":
         message = message.removeprefix("Value error, ")
+    elif kind in _BOUNDS and _is_duration(where, model):
+        message = _bound_of_duration(error)
     else:
         if kind in _WORDS:
             message = _WORDS[kind].format(**error.get("ctx", {}))
@@ -180,6 +192,26 @@ def _message(error: Any, model: type[BaseModel], lines: Mapping[Place, int]) -> 
         if kind != "missing" and not isinstance(error["input"], (dict, list)):
             message += f", not {_shown(error['input'])}"
     return f"{_key(where) or 'the file'}: {message}"
+
+
+def _is_duration(where: Sequence[int | str], model: type[BaseModel]) -> bool:
+    """Return whether a key is a time, which may have a unit."""
+    *parents, key = where or ("",)
+    inner = _model_at(parents, model)
+    field = None if inner is None else inner.model_fields.get(str(key))
+    validators = () if field is None else field.metadata
+    return any(getattr(one, "func", None) is read_duration for one in validators)
+
+
+def _bound_of_duration(error: Any) -> str:
+    """Return the message for a time out of bounds; a number without a unit may be milliseconds."""
+    words, key = _BOUNDS[error["type"]]
+    bound, given = error["ctx"][key], error["input"]
+    message = f"must be {words} {bound:g} s, not {given:g} s"
+    # Text with a unit has become a float.
+    if isinstance(given, int) and key in ("le", "lt") and given / 1000 <= bound:
+        message += f"; did you mean {given}ms?"
+    return message
 
 
 def _shown(value: object) -> str:
@@ -198,13 +230,20 @@ def _line_of(lines: Mapping[Place, int], where: Sequence[str | int]) -> int:
 
 def _keys_at(where: Sequence[int | str], model: type[BaseModel]) -> list[str]:
     """Return the keys that are valid at a place."""
+    inner = _model_at(where, model)
+    fields = {} if inner is None else inner.model_fields
+    return sorted(field.alias or name for name, field in fields.items())
+
+
+def _model_at(where: Sequence[int | str], model: type[BaseModel]) -> type[BaseModel] | None:
+    """Return the model of the settings at a place, or ``None`` if they are no mapping of ours."""
     for part in where:
         if isinstance(part, str) and part in model.model_fields:
             inner = _model_in(model.model_fields[part].annotation)
             if inner is None:
-                return []
+                return None
             model = inner
-    return sorted(field.alias or name for name, field in model.model_fields.items())
+    return model
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -98,13 +98,22 @@ class History:
         """Return one finished run, by its id or a unique beginning or end of it."""
         if not run_id:
             return None
+        rows = self._reports_like(run_id)
+        return json.loads(rows[0]) if len(rows) == 1 else None
+
+    def has_several(self, run_id: str) -> bool:
+        """Return whether several finished runs have an id that begins or ends so."""
+        return len(self._reports_like(run_id)) > 1
+
+    def _reports_like(self, run_id: str) -> list[str]:
+        """Return the reports, two at most, of runs whose id begins or ends so."""
         with self._reader() as reader:
             rows = reader.execute(
                 "SELECT report FROM runs WHERE NOT in_flight AND"
                 " (substr(run_id, 1, :length) = :id OR substr(run_id, -:length) = :id) LIMIT 2",
                 {"length": len(run_id), "id": run_id},
             ).fetchall()
-        return json.loads(rows[0][0]) if len(rows) == 1 else None
+        return [report for (report,) in rows]
 
     def blocks(
         self, begin_wall_ns: int, end_wall_ns: int, but_from: tuple[str, int] | None = None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.cli import main
+from tegrascope.daemon.cli import main, make_parser
 from tegrascope.daemon.commands import find_state_dir
 from tegrascope.daemon.measure.run_report import Distribution, Energy, RailEnergy, RunReport
 from tegrascope.daemon.store.store import Store
@@ -206,7 +206,9 @@ def test_tables_need_the_extra(log, tmp_path, missing):
 
 
 def test_lines_are_kept_in_records_alone(log, capsys):
-    assert main(["parse", "--keep-lines", "-f", "csv", str(log)]) == 1
+    with pytest.raises(SystemExit) as ended:
+        main(["parse", "--keep-lines", "-f", "csv", str(log)])
+    assert ended.value.code == 2
     assert "use it with -f jsonl" in capsys.readouterr().err
 
 
@@ -300,12 +302,12 @@ def test_runs_show_takes_part_of_an_id(state_dir, capsys):
     assert shown["built"]["placement"]["verdict"] == "mixed"
     assert shown["built"]["placement"]["gpu_layers"] == ["a + b"]
     assert RunReport.model_validate(shown).quality == ("simulated", "not_steady")
-    for wrong in ("0193", "none"):
+    for wrong, said in (("none", "there is no run none"), ("0193", "several runs begin or end")):
         assert main(["runs", "show", wrong, "--state-dir", str(state_dir)]) == 1
         printed = capsys.readouterr()
         assert printed.out == ""
         assert is_one_line(printed.err)
-        assert "tegrascope runs list" in printed.err
+        assert said in printed.err
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
@@ -413,6 +415,63 @@ def test_run_names_every_error_of_a_file(tmp_path, capsys):
     assert second.startswith(f"tegrascope: {path}:2: rate_limit: ")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "robot.yaml"], "did you mean -c robot.yaml?"),
+        (["run", "--cofig", "robot.yaml"], "did you mean --config?"),
+        (["bench", "m.onnx", "--duratoin", "15"], "did you mean --duration?"),
+        (["runs", "list", "--jsn"], "did you mean --json?"),
+        (["top", "something"], "unrecognized arguments: something; see tegrascope top --help"),
+        (["exec", "--workload", "w"], "no program is given"),
+        (["exec", "--workload", "a b", "--", "true"], "'a b' is not a name"),
+        (["exec", "--workload", "w", "--gst", "e", "--inferences", "3", "--", "true"], "give one"),
+        (["bench", "m.onnx", "--duration", "0"], "'0' is not a time above 0, like 15, 15s"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_the_nearest_word(words, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    printed = capsys.readouterr().err
+    assert is_one_line(printed)
+    assert said in printed
+    assert f"see tegrascope {words[0]}" in printed
+
+
+@pytest.mark.parametrize("words", [["run", "--listen", "80"], ["exec", "--telemetry", "none"]])
+def test_a_value_that_an_option_cannot_have_ends_with_2(words, tmp_path, capsys):
+    more = ["--state-dir", str(tmp_path)]
+    if words[0] == "exec":
+        more += ["--workload", "w", "--", "true"]
+    assert main([*words, *more]) == 2
+    printed = capsys.readouterr().err
+    assert is_one_line(printed)
+    assert "Value error" not in printed
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15", 15), ("15s", 15), ("500ms", 0.5), ("2m", 120)]
+)
+def test_times_of_options_have_the_units_of_the_configuration(text, seconds):
+    words = ["bench", "m.onnx", "--duration", text, "--baseline", "0"]
+    arguments = make_parser(words).parse_args(words)
+    assert (arguments.duration, arguments.baseline) == (seconds, 0)
+
+
+def test_parse_says_that_it_reads_the_terminal(monkeypatch, capsys):
+    terminal = io.BytesIO(b"")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(terminal))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    main(["parse", "-"])
+    assert "Ctrl-D ends them" in capsys.readouterr().err
+
+
+def test_a_typing_error_of_compare_is_about_the_name(tmp_path, capsys):
+    assert main(["compare", "a", "b", "--state-dir", str(tmp_path)]) == 1
+    assert "a is neither a file nor the id of one run" in capsys.readouterr().err
+
+
 def test_missing_configuration_is_not_called_an_error_in_it(capsys):
     assert main(["run", "-c", "nofile.yaml"]) == 78
     assert capsys.readouterr().err == (
@@ -423,7 +482,7 @@ def test_missing_configuration_is_not_called_an_error_in_it(capsys):
 def test_run_with_a_bad_file_is_one_line(tmp_path):
     path = tmp_path / "t.yaml"
     path.write_text("telemetry: {source: simulatr}\n")
-    for arguments, status in ((["-c", path], 78), (["--listen", "nowhere"], 1)):
+    for arguments, status in ((["-c", path], 78), (["--listen", "nowhere"], 2)):
         printed = run_cli(["run", "--state-dir", tmp_path / "state", *arguments])
         assert printed.returncode == status
         assert is_one_line(printed.stderr), printed.stderr

@@ -42,6 +42,26 @@ def test_unknown_key_is_reported_with_its_line_and_a_suggestion():
     assert problems(text) == ["t.yaml:3: telemetry.intervall: unknown key; did you mean interval?"]
 
 
+def test_a_key_of_other_schedulers_leads_to_ours():
+    """``jitter`` resembles ``interval`` more than ``every`` does."""
+    text = "workloads:\n- {name: a, model: x, interval: 5m}\n"
+    assert problems(text) == ["t.yaml:2: workloads.0.interval: unknown key; did you mean every?"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("telemetry: {interval: 100}", "must be at most 60 s, not 100 s; did you mean 100ms?"),
+        ("telemetry: {interval: 2m}", "must be at most 60 s, not 120 s"),
+        ("workloads: [{name: a, model: x, jitter: -1}]", "must be at least 0 s, not -1 s"),
+        ("workloads: [{name: a, model: x, batch: 0}]", "greater than 0, not 0"),
+    ],
+)
+def test_a_time_out_of_bounds_has_its_unit(text, said):
+    (problem,) = problems(text)
+    assert said in problem
+
+
 @pytest.mark.parametrize(
     ("keys", "words"),
     [

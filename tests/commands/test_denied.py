@@ -51,7 +51,7 @@ LINES = (
     "check-config --web.config.file FILE",
     "doctor -c DIR/t.yaml",
     "doctor --state-dir DIR/state",
-    "prove --quick --no-sudo --state-dir DIR -o p.zip",
+    "prove --anyway --quick --no-sudo --state-dir DIR -o p.zip",
     "prove --show DIR/p.zip",
     "completion bash",
 )
