@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...parsers.errors import UserError
 from ...parsers.inference.events import Counted, Inferences, Order, Phase
-from ...parsers.inference.servers import CounterReading, read_counter
+from ...parsers.inference.servers import HIGHEST_COUNT, CounterReading, read_counter
 from .base import SelfTimed
 from .server import Connection
 
@@ -60,6 +60,9 @@ class Counter(SelfTimed):
             found.append(self._read(found[-1]))
         units, off = found[-1].total, count_error(found)
         limits = (max(0.0, units - off), units + off)
+        if limits[1] > HIGHEST_COUNT:
+            what = f"counted {units:.6g} {self._unit}s, more than any server does"
+            raise self._connection.problem(what, "look at its page with curl")
         yield Counted(run_id=order.run_id, units=units, units_interval=limits)
         yield Phase(run_id=order.run_id, phase="steady", edge="end", at_ns=found[-1].at_ns)
 

@@ -7,8 +7,8 @@ Source:
 """
 
 import json
+import re
 from collections.abc import Mapping
-from math import isfinite
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -32,7 +32,7 @@ def _is_url(value: str) -> str:
 
 
 class ServerAccess(Record):
-    """Address of a server, how long it may be silent, and a file with its key, if it has one."""
+    """Address of a server, a file with its key, if it has one, and the time for its answer."""
 
     url: Annotated[str, AfterValidator(_is_url)]
     api_key_file: str | None = None
@@ -66,7 +66,7 @@ class Server(ServerAccess):
         prompts: Sent in turn; and ``prompts_file`` has one per line.
         max_tokens: Most tokens of an answer.
         options: More keys of a request; one that is null is left out of it.
-        timeout: Longest time without a part of the answer.
+        timeout: Longest time without output.
     """
 
     model: str
@@ -103,6 +103,11 @@ KNOWN_COUNTERS = (
 )
 _STARTED = "process_start_time_seconds"
 _LOOK = "look at it with curl"
+# A page is parsed at both ends of a run and in between: 10,000 series take about 0.2 s on a PC.
+_MOST_SERIES, _LONGEST_LINE, _MOST_CHARACTERS = 10_000, 4096, 2_000_000
+# Sums of whole numbers up to here are exact.
+HIGHEST_COUNT = 1e15
+_MOST_TOKENS = 10**9
 
 
 class CounterReading(NamedTuple):
@@ -162,21 +167,43 @@ def _series(text: str, metric: str, labels: Mapping[str, str]) -> dict[str, floa
     # An application that marks its windows reads no page.
     from prometheus_client.parser import text_string_to_metric_families
 
-    size = len(metric)
-    own = [line for line in text.splitlines() if line[:size] == metric and line[size:] > ""]
-    lines = "".join(f"{line}\n" for line in own if line[size] in "{ \t")
+    lines = _lines_of(text, metric)
     found = {}
     try:
         for family in text_string_to_metric_families(lines):
             for sample in family.samples:
                 if labels.items() <= sample.labels.items():
-                    if not (isfinite(sample.value) and sample.value >= 0):
-                        raise ValueError(f"{sample.value:g} is not a count")
-                    found[str(sample.labels or "")] = sample.value
-    except ValueError as error:
+                    found[str(sample.labels or "")] = _count_of(sample.value)
+    # The parser's own words for a torn line, or for a number that no float can hold.
+    except (ValueError, LookupError, ArithmeticError) as error:
         what = f"has lines of {metric} that cannot be read ({printable(str(error), 120)})"
         raise UserError(what, _LOOK) from None
     return found
+
+
+def _lines_of(text: str, metric: str) -> str:
+    """Return the lines of a metric, or raise ``UserError`` if they would take seconds to parse."""
+    own = []
+    characters = 0
+    # One by one: a list of all lines of a hostile page would take hundreds of MiB.
+    for found in re.finditer(rf"^{re.escape(metric)}[{{ \t].*", text, re.MULTILINE):
+        line = found[0].rstrip("\r")
+        characters += len(line)
+        if len(line) > _LONGEST_LINE:
+            what = f"has a line of {metric} of {len(line)} characters"
+            raise UserError(what, f"a line is at most {_LONGEST_LINE}; {_LOOK}")
+        own.append(line)
+        if len(own) > _MOST_SERIES or characters > _MOST_CHARACTERS:
+            what = f"has over {_MOST_SERIES} series of {metric}, or very long ones"
+            raise UserError(what, "scrape a server with fewer")
+    return "".join(f"{line}\n" for line in own)
+
+
+def _count_of(value: float) -> float:
+    """Return a value of a counter, or raise ``ValueError`` if nothing could have counted so far."""
+    if not 0 <= value <= HIGHEST_COUNT:
+        raise ValueError(f"{value:g} is not a count")
+    return float(value)
 
 
 class AnswerPart(NamedTuple):
@@ -213,16 +240,35 @@ def read_stream_line(line: bytes) -> AnswerPart | None:
         found: Any = json.loads(value) if name == b"data" else None
         problem, choices = found.get("error"), found.get("choices") or ()
         made = [{"content": one.get("text"), **(one.get("delta") or {})} for one in choices]
-        tokens = (found.get("usage") or {}).get("completion_tokens")
         part = AnswerPart(
             any(one.get(key) for one in made for key in _OUTPUT),
             any(one.get("finish_reason") for one in choices),
-            tokens=None if tokens is None else int(tokens),
+            tokens=_token_count(found.get("usage") or {}),
         )
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        shown = printable(line.strip().decode("utf-8", "replace"), 120)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError):
+        shown = printable(" ".join(line.decode("utf-8", "replace").split()), 120)
         raise UserError(f"its answer is not a stream of events ({shown})", _LOOK) from None
     if problem:
         words = problem.get("message", problem) if isinstance(problem, dict) else problem
-        raise UserError(f"reports an error ({printable(str(words), 200)})", "see its log")
+        shown = printable(" ".join(str(words).split()), 200)
+        raise UserError(f"reports an error ({shown})", "see its log")
     return part
+
+
+def _token_count(usage: Mapping[str, Any]) -> int | None:
+    """Return how many tokens an answer has by its server.
+
+    Raises:
+        UserError: The number is not a count.
+        TypeError: It is not a number.
+    """
+    tokens = usage.get("completion_tokens")
+    if tokens is None:
+        return None
+    if not isinstance(tokens, (int, float)) or isinstance(tokens, bool):
+        raise TypeError("it is not a number")
+    # The limits come first: infinity has no whole part.
+    if not (0 <= tokens <= _MOST_TOKENS and tokens == int(tokens)):
+        what = f"reports {printable(repr(tokens), 40)} tokens for one answer, which is not a count"
+        raise UserError(what, "stream_options: null under options: counts the parts instead")
+    return int(tokens)

@@ -1,6 +1,5 @@
 """A line of the NVML reader to the facts of a GPU, to its processes, or to a sample of it."""
 
-from math import inf
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import (
@@ -8,7 +7,6 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     TypeAdapter,
     ValidationError,
 )
@@ -16,6 +14,11 @@ from pydantic import (
 from .. import signals
 from ..errors import ParseError
 from ..records import GpuSample, Rail, Record
+
+# NVML has no wider number. A greater one would be no float.
+_HIGHEST = 2**64 - 1
+_Count = Annotated[int, Field(ge=0, le=_HIGHEST)]
+_SHOWN_CHARACTERS = 64
 
 
 def _thousandth(number: float | None) -> float | None:
@@ -53,8 +56,8 @@ class GpuProcesses(Record):
     """
 
     event: Literal["processes"]
-    at_ns: NonNegativeInt
-    used_bytes: dict[NonNegativeInt, NonNegativeInt]
+    at_ns: _Count
+    used_bytes: dict[_Count, _Count]
 
 
 # Clock event reasons that hold the clock down.
@@ -82,8 +85,8 @@ class _Value(NamedTuple):
     column: str
     factor: int = 1
     divisor: int = 1
-    least: float = 0
-    most: float = inf
+    least: int = 0
+    most: int = _HIGHEST
 
 
 def _load(column: str) -> _Value:
@@ -118,14 +121,14 @@ class _Reading(Record):
     __pydantic_extra__: dict[str, int]
 
     event: Literal["sample"]
-    at_ns: NonNegativeInt
-    power_mw: NonNegativeInt | None = None
+    at_ns: _Count
+    power_mw: _Count | None = None
     power_from: Literal["instant", "usage"] | None = None
-    average_mw: NonNegativeInt | None = None
-    clock_events: NonNegativeInt | None = None
-    energy_mj: NonNegativeInt | None = None
-    energy_begin_ns: NonNegativeInt | None = None
-    energy_end_ns: NonNegativeInt | None = None
+    average_mw: _Count | None = None
+    clock_events: _Count | None = None
+    energy_mj: _Count | None = None
+    energy_begin_ns: _Count | None = None
+    energy_end_ns: _Count | None = None
 
 
 _LINE: TypeAdapter[GpuFacts | GpuProcesses | _Reading] = TypeAdapter(
@@ -168,7 +171,7 @@ def _sample(found: _Reading) -> GpuSample:
     for key, value in (found.model_extra or {}).items():
         row = _VALUES[key]
         if not row.least <= value <= row.most:
-            strange.append(f"{key}={value}")
+            strange.append(f"{key}={value}"[:_SHOWN_CHARACTERS])
         else:
             scaled = value * row.factor
             columns[row.column] = scaled / row.divisor if row.divisor > 1 else scaled

@@ -168,6 +168,15 @@ def test_series_with_the_labels_are_counted_and_no_other():
         (page("done{a= 1"), {"metric": "done"}, "lines of done that cannot be read"),
         (page("done many"), {"metric": "done"}, "lines of done that cannot be read"),
         (b"\xff\xfe", {}, "has no vllm:generation"),
+        (page("done 1e308", 'done{a="b"} 1e308'), {"metric": "done"}, "1e+308 is not a count"),
+        (page(f"done {'9' * 400}"), {"metric": "done"}, "lines of done that cannot be read"),
+        (page(f"done{{a='{'x' * 5000}'}} 1"), {"metric": "done"}, "of 5012 characters"),
+        (b'done{a="1"} 1\n' * 10_001, {"metric": "done"}, "has over 10000 series of done"),
+        (
+            page(*(f'done{{a="{"x" * 4000}{number}"}} 1' for number in range(600))),
+            {"metric": "done"},
+            "or very long ones",
+        ),
     ],
 )
 def test_answer_without_a_count_is_an_error_and_never_a_zero(text, changes, words):

@@ -236,3 +236,11 @@ def test_lines_of_a_stream(line, part):
 def test_line_that_is_not_of_a_stream_is_an_error(line):
     with pytest.raises(UserError, match="not a stream of events"):
         read_stream_line(line)
+
+
+@pytest.mark.parametrize("tokens", ["-5", "1e30", "9" * 4000, "Infinity", "NaN", "5.5"])
+def test_odd_number_of_tokens_is_an_error_with_its_value(tokens):
+    line = f'data: {{"choices": [], "usage": {{"completion_tokens": {tokens}}}}}'
+    with pytest.raises(UserError, match="tokens for one answer, which is not a count") as caught:
+        read_stream_line(line.encode())
+    assert len(str(caught.value)) < 200

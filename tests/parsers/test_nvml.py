@@ -105,6 +105,19 @@ def test_number_below_its_least_is_not_understood():
     assert flatten(found)["temperatures_celsius.gpu"] == -20
 
 
+@pytest.mark.parametrize("key", ["power_limit_mw", "sm_mhz", "gpu_percent", "memory_used_bytes"])
+def test_number_that_no_float_can_hold_is_not_understood(key):
+    found = read(gpu_celsius=20, **{key: 10**400})
+    assert found.unparsed == (f"{key}=1{'0' * 400}"[:64],)
+
+
+@pytest.mark.parametrize("key", ["at_ns", "power_mw", "energy_mj", "clock_events"])
+def test_number_wider_than_any_of_nvml_is_noise(key):
+    line = {"event": "sample", "at_ns": 1, "energy_begin_ns": 1, "energy_end_ns": 2, key: 2**64}
+    with pytest.raises(ParseError):
+        parse_nvml_line(json.dumps(line))
+
+
 def test_impossible_values_are_reported_and_left_out():
     """A load beyond 100 % and a reason without a name are kept verbatim, and harm nothing else."""
     found = read(gpu_percent=255, nvenc_percent=50, clock_events=0x1004)
