@@ -7,12 +7,16 @@ import base64
 import json
 import os
 from collections.abc import Callable
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ...parsers.errors import UserError
+from ..http_peer import HttpPeer, OversizeError, PeerLimits, error_words, header_secrets
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 DEFAULT_URL = "http://127.0.0.1:9754"
 WINDOWS_PATH = "/api/v1/windows"
@@ -24,6 +28,11 @@ _PLAIN_ANSWERS = {
 }
 _PASSWORD = "put user and password into the address: TEGRASCOPE_URL=https://USER:PASSWORD@HOST"
 _USE_TLS = "give the address as https:// if it serves TLS"
+# A whole answer may take as many times the longest silence.
+_SILENCES = 10
+# A thousand runs, or an hour of samples, of a board with all its signals.
+_LARGEST_BYTES = 64 * 2**20
+_SHOWN_CHARACTERS = 1000
 
 
 class UnreachableError(UserError):
@@ -47,6 +56,8 @@ class ApiClient:
         token_file: "str | os.PathLike[str] | None" = None,
         *,
         timeout_seconds: float = 3.0,
+        whole_seconds: float | None = None,
+        largest_bytes: int = _LARGEST_BYTES,
     ) -> None:
         """Set the address and the paths of the token.
 
@@ -59,13 +70,21 @@ class ApiClient:
                 ``TEGRASCOPE_URL``, else the usual address on this machine.
             token_file: The secret for calls that change state; default:
                 ``TEGRASCOPE_TOKEN_FILE``, else the first readable one of the usual paths.
+            timeout_seconds: Longest time without a byte of the answer.
+            whole_seconds: Longest time of a request and its whole answer; default: ten times
+                ``timeout_seconds``.
+            largest_bytes: Longest answer.
         """
         self.url = (url or os.environ.get("TEGRASCOPE_URL") or DEFAULT_URL).rstrip("/")
         self._address = _split(self.url)
         if self._address is not None:  # the password is not shown
             host = self._address.netloc.rpartition("@")[2]
             self.url = self._address._replace(netloc=host).geturl()
-        self._timeout_seconds = timeout_seconds
+        self._limits = PeerLimits(
+            seconds=whole_seconds or _SILENCES * timeout_seconds,
+            silent_seconds=timeout_seconds,
+            body_bytes=largest_bytes,
+        )
         given = token_file or os.environ.get("TEGRASCOPE_TOKEN_FILE")
         self._token_files = token_files() if given is None else [Path(given)]
         self._accepted_token: str | None = None
@@ -105,17 +124,16 @@ class ApiClient:
             headers["X-Tegrascope-Token"] = token
         elif token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        connection = self._connect(address)
+        secrets = header_secrets(headers)
+        context = self._tls() if address.scheme == "https" else None
         try:
-            connection.request(method, address.path + path, body, headers)
-            answer = connection.getresponse()
-            status, text = answer.status, answer.read()
+            with HttpPeer(address, self._limits, context) as peer:
+                answer = peer.ask(method, address.path + path, body, headers)
+                status, text = answer.status, peer.read()
             document = read(text) if status < 400 else None
-        except (OSError, HTTPException, ValueError) as error:
-            why = str(error) or type(error).__name__
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
+            why = error_words(error, secrets)
             raise self._unreachable(why, _remedy(error)) from None
-        finally:
-            connection.close()
         if status == 401:
             problem, remedy = "wants a user and a password", _PASSWORD
             if token is not None:
@@ -125,7 +143,7 @@ class ApiClient:
                 problem = "does not take this user and password"
             raise RefusedError(401, f"{self.url} {problem}", remedy)
         if status >= 400:
-            raise self._refused(status, text)
+            raise self._refused(status, secrets.cover_bytes(text))
         return document
 
     def _refused(self, status: int, text: bytes) -> UserError:
@@ -133,21 +151,19 @@ class ApiClient:
         try:
             document = json.loads(text)
             reason = str(document.get("error") or "") if isinstance(document, dict) else ""
-        except ValueError:
+        except (ValueError, RecursionError):
             if status not in _PLAIN_ANSWERS:
                 return self._unreachable(f"status {status}", _USE_TLS)
             reason = _PLAIN_ANSWERS[status]
+        reason = reason[:_SHOWN_CHARACTERS]
         return RefusedError(status, f"{self.url} answers {status}", reason or "see its log")
 
     def _unreachable(self, why: object, remedy: str) -> UnreachableError:
         return UnreachableError(f"no tegrascope daemon answers at {self.url} ({why})", remedy)
 
-    def _connect(self, address: SplitResult) -> HTTPConnection:
-        host, seconds = address.hostname or "", self._timeout_seconds
-        if address.scheme == "http":
-            return HTTPConnection(host, address.port or 80, timeout=seconds)
+    def _tls(self) -> "SSLContext":
+        """Return how TLS is set up, or raise ``UserError``."""
         import ssl
-        from http.client import HTTPSConnection
 
         environment = os.environ.get
         try:
@@ -161,7 +177,7 @@ class ApiClient:
                 "TEGRASCOPE_KEY_FILE, or unset them"
             )
             raise UserError(f"{self.url}: TLS can't be set up ({error})", remedy) from None
-        return HTTPSConnection(host, address.port or 443, timeout=seconds, context=context)
+        return context
 
     def _token(self) -> str:
         for path in self._token_files:
@@ -180,7 +196,9 @@ def _remedy(error: Exception) -> str:
     """Return the remedy of an error without an answer of the daemon."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "name the authority of its certificate in TEGRASCOPE_CA_FILE"
-    if isinstance(error, ValueError):  # the answer is not JSON: it may be a TLS message
+    if isinstance(error, OversizeError):
+        return "it is another program, or ask for less at once"
+    if isinstance(error, (ValueError, RecursionError)):  # not JSON: it may be a TLS message
         return _USE_TLS
     return "start it with tegrascope run, or name its address in TEGRASCOPE_URL"
 

@@ -172,6 +172,8 @@ class OpenAi(SelfTimed):
                 continue
             if part.has_output:
                 first_ns, last_ns, parts = first_ns or at_ns, at_ns, parts + 1
+                # Comments and empty events are no progress: a server could send them for ever.
+                connection.renew()
             is_complete = is_complete or part.is_last or part.is_end
             tokens = part.tokens if part.tokens is not None else tokens
             if part.is_end:

@@ -1,112 +1,113 @@
 """One HTTP connection to the server of a model; every failure is one line with its address."""
 
-import http.client
 import json
-import socket
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from http.client import OK, HTTPException, HTTPResponse
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...parsers.errors import UserError, file_error
 from ...parsers.inference.servers import ServerAccess
 from ...parsers.values import printable
+from ..http_peer import HttpPeer, OversizeError, PeerLimits, Secrets
 from ..paths import is_file
 
 LARGEST_BYTES = 16 * 2**20
-_PART_BYTES = 65536
 _SHOWN_CHARACTERS = 200
 
 
 class Connection:
-    """Sends one request at a time; it follows no redirect and uses no proxy."""
+    """Sends one request at a time; it follows no redirect and uses no proxy.
+
+    An answer is bounded in bytes. It is bounded in time by ``timeout``, which ``renew`` starts
+    again. The key is covered in all that the server sends.
+    """
 
     def __init__(self, endpoint: ServerAccess) -> None:
         """Read the key; nothing is sent yet."""
-        parts = urlsplit(endpoint.url)
         self.url, self._timeout = endpoint.url, endpoint.timeout
-        self._path = parts.path
-        self._query = f"?{parts.query}" if parts.query else ""
-        is_plain = parts.scheme == "http"
-        kind = http.client.HTTPConnection if is_plain else http.client.HTTPSConnection
-        self._http = kind(parts.hostname or "", parts.port, timeout=endpoint.timeout)
-        self._socket: socket.socket | None = None
-        self._response: http.client.HTTPResponse | None = None
+        self._address = urlsplit(endpoint.url)
+        self._limits = PeerLimits(seconds=endpoint.timeout, body_bytes=LARGEST_BYTES)
+        self._context = None
+        if self._address.scheme == "https":
+            from ssl import create_default_context
+
+            self._context = create_default_context()
+        self._peer: HttpPeer | None = None
         self._headers = {"User-Agent": "tegrascope", "Accept": "text/plain, application/json"}
+        self._secrets = Secrets()
         if endpoint.api_key_file is not None:
-            self._headers["Authorization"] = f"Bearer {_read_key(endpoint.api_key_file)}"
+            key = _read_key(endpoint.api_key_file)
+            self._headers["Authorization"] = f"Bearer {key}"
+            self._secrets = Secrets([key])
 
     def get(self) -> tuple[bytes, int, int]:
         """Return the whole answer, and when its request left and its last byte came."""
         with self._failures():
-            self._connect()
+            peer = self._connect()
             sent_ns = time.monotonic_ns()
-            response = self._ask("GET", "", None, {})
-            body = bytearray()
-            while part := response.read1(_PART_BYTES):
-                body += part
-                if len(body) > LARGEST_BYTES:
-                    raise self.problem(f"answers with more than {LARGEST_BYTES >> 20} MiB")
-                if time.monotonic_ns() - sent_ns > self._timeout * 1e9:
-                    raise TimeoutError
-            length = response.getheader("Content-Length")
-            if length is not None and length != str(len(body)):
-                raise http.client.IncompleteRead(bytes(body))
+            self._ask(peer, "GET", "", None, {})
+            body = peer.read()
             came_ns = time.monotonic_ns()
             self.close()
-            return bytes(body), sent_ns, came_ns
+            return self._secrets.cover_bytes(body), sent_ns, came_ns
 
     def post(self, below: str, document: object) -> Generator[tuple[int, bytes], None, None]:
         """Send a document; yield when the request left, and then each line and when it came."""
         body = json.dumps(document).encode()
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         with self._failures():
-            self._connect()
+            peer = self._connect()
             yield time.monotonic_ns(), b""
-            response, size = self._ask("POST", below, body, headers), 0
-            while line := response.readline(_PART_BYTES * 16):
-                yield time.monotonic_ns(), line
-                size += len(line)
-                if size > LARGEST_BYTES:
-                    raise self.problem(f"answers with more than {LARGEST_BYTES >> 20} MiB")
+            self._ask(peer, "POST", below, body, headers)
+            while line := peer.read_line():
+                yield time.monotonic_ns(), self._secrets.cover_bytes(line)
+
+    def renew(self) -> None:
+        """Start the time of the answer again: a part of it came that is output."""
+        if self._peer is not None:
+            self._peer.renew()
 
     def close(self) -> None:
         """Close it; a request under way in another thread fails."""
-        if self._socket is not None:  # which a response may hold beyond its connection
-            with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-        self._http.close()
-        if self._response is not None:
-            self._response.close()
+        if self._peer is not None:
+            self._peer.close()
 
-    def _connect(self) -> None:
+    def _connect(self) -> HttpPeer:
         """Connect anew: a server may close an idle connection at any time."""
         self.close()
-        self._http.connect()
-        self._socket = self._http.sock
+        self._peer = peer = HttpPeer(self._address, self._limits, self._context)
+        peer.connect()
+        return peer
 
     def _ask(
-        self, method: str, below: str, body: bytes | None, headers: dict[str, str]
-    ) -> http.client.HTTPResponse:
+        self, peer: HttpPeer, method: str, below: str, body: bytes | None, headers: dict[str, str]
+    ) -> HTTPResponse:
         """Send a request; return an answer of status 200, or raise."""
-        path = f"{self._path.rstrip('/')}{below}" if below else self._path or "/"
-        self._http.request(method, path + self._query, body, {**self._headers, **headers})
-        self._response = response = self._http.getresponse()
-        if response.status == http.client.OK:
+        path = self._address.path
+        path = f"{path.rstrip('/')}{below}" if below else path or "/"
+        query = f"?{self._address.query}" if self._address.query else ""
+        response = peer.ask(method, path + query, body, {**self._headers, **headers})
+        if response.status == OK:
             return response
         where = response.getheader("Location")
         if where is not None and 300 <= response.status < 400:
-            raise self.problem(f"redirects to {printable(where, _SHOWN_CHARACTERS)}", "give that")
-        words = response.read1(_PART_BYTES).decode("utf-8", "replace")
+            raise self.problem(f"redirects to {self._shown(where)}", "give that")
+        words = self._shown(peer.read_words())
         raise self.problem(
             f"answers {response.status} {printable(response.reason, 40)}"
-            + (f" ({printable(' '.join(words.split()), _SHOWN_CHARACTERS)})" if words else "")
+            + (f" ({words})" if words else "")
         )
+
+    def _shown(self, words: str) -> str:
+        # Covered before it is cut: the first half of a key would not be found.
+        return printable(self._secrets.cover(words), _SHOWN_CHARACTERS)
 
     def problem(self, what: str, remedy: str = "see the log of the server") -> UserError:
         """Return the error of this server."""
-        return UserError(f"{self.url} {what}", remedy)
+        return UserError(f"{self.url} {self._secrets.cover(what)}", self._secrets.cover(remedy))
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -116,11 +117,13 @@ class Connection:
             return
         except TimeoutError:
             found = self.problem(f"does not answer within {self._timeout:g} s", "see timeout:")
-        except http.client.HTTPException as error:
-            words = printable(str(error) or type(error).__name__, _SHOWN_CHARACTERS)
+        except OversizeError as error:
+            found = self.problem(f"answers with {error}")
+        except HTTPException as error:
+            words = self._shown(str(error) or type(error).__name__)
             found = self.problem(f"breaks off or does not answer as HTTP ({words})")
         except OSError as error:
-            reason = printable(error.strerror or str(error), _SHOWN_CHARACTERS)
+            reason = self._shown(error.strerror or str(error))
             found = self.problem(f"cannot be reached ({reason})", "start the server")
         except UserError as error:
             found = error

@@ -16,16 +16,18 @@ import time
 from collections.abc import Mapping, Sequence
 from ctypes.util import find_library
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, NamedTuple
+from urllib.parse import SplitResult
 
 import psutil
 
 from ...parsers.errors import UserError
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import LineChild, Quiet
+from ..http_peer import HttpPeer, PeerLimits, error_words
 from ..paths import exists
 
 _TEXT_BYTES = 1 << 18
@@ -222,16 +224,17 @@ class Machine:
 
     def get(self, host: str, port: int, path: str, seconds: float = 2.0) -> Answer:
         """Return the status and body of a page; without an answer no status, and the reason."""
-        with contextlib.closing(HTTPConnection(host, port, timeout=seconds)) as connection:
-            try:
-                connection.request("GET", path)
-                answer = connection.getresponse()
-                body = answer.read(_TEXT_BYTES).decode("utf-8", "replace")
+        name = f"[{host}]" if ":" in host else host
+        address = SplitResult("http", f"{name}:{port}", "", "", "")
+        try:
+            with HttpPeer(address, PeerLimits(seconds, body_bytes=_TEXT_BYTES)) as peer:
+                answer = peer.ask("GET", path)
+                body = peer.read().decode("utf-8", "replace")
                 return Answer(answer.status, body, answer.reason)
-            except ConnectionRefusedError:
-                return Answer(None, "", "refused")
-            except (OSError, HTTPException) as error:
-                return Answer(None, "", str(error) or type(error).__name__)
+        except ConnectionRefusedError:
+            return Answer(None, "", "refused")
+        except (OSError, HTTPException) as error:
+            return Answer(None, "", error_words(error))
 
 
 def cpu_busy_ratio(seconds: float, stopping: threading.Event) -> float | None:

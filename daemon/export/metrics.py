@@ -221,7 +221,8 @@ _ROWS = (
     MetricRow("tegrascope_store_write_errors_total", "counter", "Failed writes to the run store.", read=lambda page: page.snapshot.store_write_errors),
     MetricRow("tegrascope_store_free_bytes", "gauge", "Free space on the disk of the run store.", read=lambda page: page.snapshot.store_free_bytes),
     MetricRow("tegrascope_otlp_sent_total", "counter", "Pages of metrics and runs that the OTLP receiver accepted.", chart=None, labels=("kind",), read=lambda page: {kind: n for (kind, end), n in page.snapshot.otlp.items() if end == "sent"}),
-    MetricRow("tegrascope_otlp_dropped_total", "counter", "Pages of metrics and runs that never reach the OTLP receiver, by reason.", chart=None, labels=("kind", "reason"), read=lambda page: {key: n for key, n in page.snapshot.otlp.items() if key[1] not in ("sent", "queued")}),
+    MetricRow("tegrascope_otlp_dropped_total", "counter", "Pages of metrics and runs that never reach the OTLP receiver, by reason.", chart=None, labels=("kind", "reason"), read=lambda page: {key: n for key, n in page.snapshot.otlp.items() if key[0] and key[1] != "sent"}),
+    MetricRow("tegrascope_otlp_refused_points_total", "counter", "Points of metrics that the OTLP receiver refused from pages that it otherwise accepted.", chart=None, read=lambda page: page.snapshot.otlp.get(("", "refused_points"))),
     MetricRow("tegrascope_otlp_queue_length", "gauge", "Pages of metrics and runs that wait for the OTLP receiver.", chart=None, read=lambda page: page.snapshot.otlp.get(("", "queued"))),
 )  # fmt: skip
 

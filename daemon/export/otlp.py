@@ -24,7 +24,8 @@ _FORMAT = "application/openmetrics-text; version=1.0.0"
 # all, or the child ended or hung three times while it sent it.
 REASONS = ("overflow", "refused", "invalid", "crash")
 _TRIES = 3
-# An attempt ends after ten seconds, the resolution of a name in it after a minute.
+# An attempt ends after ten seconds; only the resolution of a name in it takes longer, about a
+# minute.
 _HANG_NS = 300 * 10**9
 _CLOSE_NS = 10**9
 _FAR_OFF_NS = 1 << 62
@@ -55,7 +56,7 @@ class OtlpExport:
         Args:
             live: Returns the state that is sent, and that gets the counts.
             pauses_seconds: First and longest pause after an attempt that failed.
-            attempt_seconds: Length of an attempt, in which the SDK tries more than once.
+            attempt_seconds: Length of an attempt, from its connection to the end of the answer.
             restart_seconds: Pause before a child that ended is started again.
         """
         more = {"instance": gethostname(), "attempt_seconds": attempt_seconds}
@@ -74,6 +75,7 @@ class OtlpExport:
         self._given: tuple[str, bytes] | None = None  # to the child; it may be given again
         self._tries = 0  # attempts at it without an answer
         self._ends: Counter[tuple[str, str]] = Counter()  # by kind, and ``sent`` or reason
+        self._refused_points = 0
         self._lock = threading.Lock()
         self._child: LineChild | None = None
         self._closing = threading.Event()
@@ -200,7 +202,8 @@ class OtlpExport:
 
     def _take(self, line: str) -> bool:
         """Take an answer of the child; return False if the same is to be tried again."""
-        end, problem = json.loads(line)
+        end, problem, refused_points = json.loads(line)
+        self._refused_points += refused_points
         if problem is None and self.problem is not None:
             _LOG.info("otlp: %s can be sent to", self._settings.endpoint)
         self.problem = problem
@@ -219,4 +222,6 @@ class OtlpExport:
         """Show the counts; as often as a page is sent, since each makes the next page anew."""
         kinds, ends = ("metrics", "runs"), ("sent", *REASONS)
         counts = {(kind, end): self._ends[kind, end] for kind in kinds for end in ends}
-        self._live().update(otlp={**counts, ("", "queued"): self._waiting()})
+        counts["", "queued"] = self._waiting()
+        counts["", "refused_points"] = self._refused_points
+        self._live().update(otlp=counts)

@@ -1,7 +1,8 @@
 """The child that sends pages of metrics, and runs, to an OTLP receiver.
 
-It makes one attempt for each line of standard input, a JSON object, and answers with a line: its
-end (``sent``, or why it is dropped; null if another attempt can succeed), and the problem.
+It makes one attempt for each line of standard input, a JSON object, and answers with a line, an
+``Answer``. The SDK's exporters are not used: they read an answer of any length, and their time-out
+is of one read. The answer is read by ``http_peer``, with one deadline for the whole attempt.
 
 - Names and types of metrics: opentelemetry.io/docs/specs/otel/compatibility, "Prometheus and
   OpenMetrics". A summary of OTLP has a count and a sum, which ours lack, so its quantiles are sent
@@ -11,15 +12,17 @@ end (``sent``, or why it is dropped; null if another attempt can succeed), and t
 - Answers of the receiver: opentelemetry.io/docs/specs/otlp, "OTLP/HTTP Response".
 """
 
+import gzip
 import json
 import platform
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from http.client import HTTPException
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
+from ssl import SSLContext, SSLError, create_default_context
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from prometheus_client import Metric
@@ -27,13 +30,20 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from ... import __version__
+from ...collectors.http_peer import (
+    HttpPeer,
+    OversizeError,
+    PeerLimits,
+    Secrets,
+    error_words,
+    header_secrets,
+)
+from ...parsers.values import printable
 
 try:
-    import requests
     from google.protobuf.message import DecodeError
-    from opentelemetry.exporter.otlp.proto.http import Compression
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
     from opentelemetry.sdk.metrics import Exemplar
     from opentelemetry.sdk.metrics import export as otlp
@@ -46,33 +56,45 @@ except ImportError as error:
 
     sys.exit(f"{error}: {OTLP_REMEDY}")
 
-Answer: TypeAlias = tuple[str | None, str | None]
-# How an object of urllib3 begins a message; its address would make each message another one.
-_OBJECT = re.compile(r"^(<[^>]*>|\w+\([^)]*\)): ")
 # Statuses of the 400s after which another attempt can succeed.
 _LATER = (408, 429)
 _SCOPE = InstrumentationScope("tegrascope", __version__)
 _CUMULATIVE = otlp.AggregationTemporality.CUMULATIVE
 
 
-class _Watch(requests.adapters.HTTPAdapter):
-    """Keeps the last answer, or why there is none: the exporters return only yes or no."""
+_MEDIA = "application/x-protobuf"
+_ANSWER_BYTES = 64 * 1024
+_SHOWN_CHARACTERS = 300
 
-    answer: requests.Response | None = None
-    problem = ""
 
-    def send(self, *arguments: Any, **options: Any) -> requests.Response:
-        self.answer = None
-        try:
-            self.answer = super().send(*arguments, **options)
-        except requests.Timeout:  # which is all that a packet filter shows
-            self.problem = "no answer in time: the service may reach this host only (docs/otlp.md)"
-            raise
-        except (OSError, ValueError) as error:
-            reason = str(getattr(error.args[0] if error.args else None, "reason", error))
-            self.problem = _OBJECT.sub("", reason)
-            raise
-        return self.answer
+class Answer(NamedTuple):
+    """The end of an attempt.
+
+    Attributes:
+        end: ``sent``, or why the page or run is dropped; ``None`` if another attempt can succeed.
+        problem: What went wrong, for a person; ``None`` if nothing did.
+        refused_points: Points of a page that the receiver refused, while it took the others.
+    """
+
+    end: str | None
+    problem: str | None = None
+    refused_points: int = 0
+
+
+class _Request(NamedTuple):
+    """An encoded page or run: the end of its address, the body, and the points in it."""
+
+    path: str
+    body: bytes
+    points: int
+
+
+class _Received(NamedTuple):
+    """The whole answer of a receiver."""
+
+    status: int
+    media: str
+    body: bytes
 
 
 class Sender:
@@ -80,75 +102,121 @@ class Sender:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
-        self._watch = _Watch()
-        self._exporters: tuple[OTLPMetricExporter, OTLPSpanExporter] | None = None
+        self._address = urlsplit(settings["endpoint"])
+        self._limits = PeerLimits(seconds=settings["attempt_seconds"], body_bytes=_ANSWER_BYTES)
+        # Read at the first attempt, and again after an answer of 401 or 403.
+        self._headers: Mapping[str, str] | None = None
+        self._context: SSLContext | None = None
+        self._secrets = Secrets()
 
     def send(self, document: Mapping[str, Any]) -> Answer:
-        """Send ``page`` of ``time_ns``, or the run ``report``; return the end and the problem."""
+        """Send ``page`` of ``time_ns``, or the run ``report``; return how the attempt ended."""
         try:
-            is_page = "page" in document
-            given = self._metrics(document) if is_page else self._span(document["report"])
+            request = self._page(document) if "page" in document else self._run(document["report"])
         except Exception as error:  # it must not keep the others back
-            return "invalid", f"it cannot be sent: {type(error).__name__}: {error}"
+            return Answer("invalid", f"it cannot be sent: {type(error).__name__}: {error}")
         try:
-            self._exporters = self._exporters or self._open()
+            self._read_files()
         except (OSError, ValueError) as error:
-            return None, f"headers_file cannot be read: {error}"
-        self._watch.answer, self._watch.problem = None, "no answer"
-        if isinstance(given, otlp.MetricsData):
-            self._exporters[0].export(given)
-        else:
-            self._exporters[1].export([given])
-        return self._judge(self._watch.answer)
+            return Answer(None, str(error))
+        endpoint = self._settings["endpoint"]
+        try:
+            received = self._post(request)
+        except TimeoutError:  # a packet filter shows nothing else
+            seconds = f"{self._limits.seconds:g} s"
+            why = f"no answer in time ({seconds}): the service may reach this host only"
+            return Answer(None, f"{endpoint} cannot be reached: {why} (docs/otlp.md)")
+        except OversizeError as error:
+            why = f"it answers with {error}"
+            return Answer(None, f"{endpoint} is not an OTLP receiver ({why}): check the address")
+        except (OSError, HTTPException, ValueError) as error:
+            why = error_words(error, self._secrets)
+            return Answer(None, f"{endpoint} cannot be reached: {why}")
+        answer = self._judge(received, request.points)
+        if received.status in (401, 403):
+            self._headers = None  # the file may change
+        return answer
 
-    def _open(self) -> tuple[OTLPMetricExporter, OTLPSpanExporter]:
-        """Return the exporters with the present secrets; raise OSError or ValueError."""
-        settings, session, headers = self._settings, requests.Session(), {}
-        session.trust_env = False  # a bundle or a netrc of the environment would take precedence
-        session.mount("http://", self._watch)
-        session.mount("https://", self._watch)
-        path = settings.get("headers_file")
-        for line in Path(path).read_text("utf-8").splitlines() if path else ():
-            name, colon, value = line.partition(":")
-            if colon:
-                headers[name.strip()] = value.strip()
-            elif line.strip():
-                raise ValueError(f"{path}: a line is NAME: VALUE")
-        options: dict[str, Any] = {
-            "headers": headers,
-            "certificate_file": settings.get("ca_file"),
-            "client_certificate_file": settings.get("cert_file"),
-            "client_key_file": settings.get("key_file"),
-            "timeout": settings["attempt_seconds"],
-            "compression": Compression.Gzip,
-            "session": session,
+    def _read_files(self) -> None:
+        """Read the secrets and the certificates; raise OSError or ValueError."""
+        if self._headers is not None:
+            return
+        settings = self._settings
+        headers = {
+            "Content-Type": _MEDIA,
+            "Content-Encoding": "gzip",
+            "User-Agent": f"tegrascope/{__version__}",
         }
-        return (
-            OTLPMetricExporter(f"{settings['endpoint']}/v1/metrics", **options),
-            OTLPSpanExporter(f"{settings['endpoint']}/v1/traces", **options),
+        path = settings.get("headers_file")
+        given: dict[str, str] = {}
+        try:
+            lines = Path(path).read_text("utf-8").splitlines() if path else []
+        except (OSError, ValueError) as error:
+            raise ValueError(f"headers_file cannot be read: {error}") from None
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if colon and not (value.strip().isascii() and value.strip().isprintable()):
+                raise ValueError(f"{path}: {name.strip()} has a character that no header can have")
+            if colon:
+                given[name.strip()] = value.strip()
+            elif line.strip():
+                raise ValueError(f"headers_file cannot be read: {path}: a line is NAME: VALUE")
+        self._secrets = header_secrets(given)
+        if self._address.scheme == "https":
+            self._context = _tls(settings)
+        self._headers = headers | given
+
+    def _post(self, request: _Request) -> _Received:
+        with HttpPeer(self._address, self._limits, self._context) as peer:
+            path = f"{self._address.path}{request.path}"
+            answer = peer.ask("POST", path, request.body, self._headers or {})
+            media = answer.getheader("Content-Type", "")
+            # A proxy may answer an error with a long page: its first words say enough.
+            body = peer.read() if answer.status < 300 else peer.read_words().encode()
+            return _Received(answer.status, media, body)
+
+    def _judge(self, received: _Received, points: int) -> Answer:
+        """Return the end of a request by its answer."""
+        endpoint, status = self._settings["endpoint"], received.status
+        what = f"{endpoint} answers {status}"
+        if status < 200:
+            return Answer(None, f"{what}: it does not answer as HTTP/1.1")
+        if status < 300:
+            return self._judge_success(received, points)
+        if status < 400:
+            return Answer(None, f"{what}: give the address to which it redirects")
+        if status in (401, 403):
+            return Answer(None, f"{what}: check headers_file")
+        end = None if status in _LATER or status >= 500 else "refused"
+        return Answer(end, f"{what}: {self._shown(received.body.decode('utf-8', 'replace'))}")
+
+    def _judge_success(self, received: _Received, points: int) -> Answer:
+        """Return how many points of a page or run a receiver took, by the body of its answer."""
+        endpoint = self._settings["endpoint"]
+        try:
+            refused, words = _refused_points(received)
+        except (DecodeError, ValueError, RecursionError):
+            # A page of a web server, or anything else: nobody took the points.
+            return Answer(None, f"{endpoint} is not an OTLP receiver: check the address")
+        if refused <= 0:
+            return Answer("sent")
+        problem = f"{endpoint} refuses {refused} of {points}: {self._shown(words)}"
+        if refused >= points:
+            return Answer("refused", problem)
+        return Answer("sent", problem, refused)
+
+    def _shown(self, words: str) -> str:
+        return printable(" ".join(self._secrets.cover(words).split()), _SHOWN_CHARACTERS)
+
+    def _page(self, document: Mapping[str, Any]) -> _Request:
+        request = encode_metrics(self._metrics(document))
+        return _Request(
+            "/v1/metrics", gzip.compress(request.SerializeToString()), _count_points(request)
         )
 
-    def _judge(self, answer: requests.Response | None) -> Answer:
-        endpoint = self._settings["endpoint"]
-        if answer is None:
-            return None, f"{endpoint} cannot be reached: {self._watch.problem}"
-        status, what = answer.status_code, f"{endpoint} answers {answer.status_code}"
-        if status < 300:
-            if "html" in answer.headers.get("content-type", ""):
-                return None, f"{endpoint} is not an OTLP receiver: check the address"
-            with suppress(DecodeError):  # the answer to spans has the same fields
-                found = metrics_service_pb2.ExportMetricsServiceResponse.FromString(answer.content)
-                if found.partial_success.rejected_data_points:
-                    words = found.partial_success.error_message
-                    return "refused", f"{endpoint} refuses a part: {words}"
-            return "sent", None
-        if status < 400:
-            return None, f"{what}: give the address to which it redirects"
-        if status in (401, 403):
-            self._exporters = None  # the file may change
-            return None, f"{what}: check headers_file"
-        end = None if status in _LATER or status >= 500 else "refused"
-        return end, f"{what}: {' '.join(answer.text[:300].split())}"
+    def _run(self, report: Mapping[str, Any]) -> _Request:
+        request = encode_spans([self._span(report)])
+        return _Request("/v1/traces", gzip.compress(request.SerializeToString()), 1)
 
     def _metrics(self, document: Mapping[str, Any]) -> otlp.MetricsData:
         text, time_ns = document["page"], document["time_ns"]
@@ -182,6 +250,52 @@ class Sender:
             **self._settings.get("attributes", {}),
         }
         return Resource.create({name: value for name, value in given.items() if value})
+
+
+def _tls(settings: Mapping[str, Any]) -> SSLContext:
+    """Return how TLS is set up; raise ValueError with the name of a bad file."""
+    names = [name for name in ("ca_file", "cert_file", "key_file") if settings.get(name)]
+    try:
+        context = create_default_context(cafile=settings.get("ca_file"))
+        if settings.get("cert_file"):
+            context.load_cert_chain(settings["cert_file"], settings.get("key_file"), password="")
+    except (OSError, SSLError) as error:
+        files = ", ".join(f"{name} {settings[name]}" for name in names)
+        raise ValueError(f"TLS cannot be set up ({error}): check {files}") from None
+    return context
+
+
+def _count_points(request: Any) -> int:
+    """Return the number of points in an encoded page."""
+    count = 0
+    for resource in request.resource_metrics:
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                count += len(getattr(metric, metric.WhichOneof("data")).data_points)
+    return count
+
+
+def _refused_points(received: _Received) -> tuple[int, str]:
+    """Return how many points, or spans, the receiver refused, and why.
+
+    Raises:
+        DecodeError, ValueError: The body is not the answer of a receiver.
+    """
+    if "html" in received.media:
+        raise ValueError("it is a page")
+    if not received.body:
+        return 0, ""
+    if received.media.partition(";")[0].strip().lower() == "application/json":
+        document = json.loads(received.body)
+        part = document.get("partialSuccess") or {} if isinstance(document, dict) else None
+        if not isinstance(part, dict):
+            raise ValueError("it is not an object")
+        refused = part.get("rejectedDataPoints") or part.get("rejectedSpans") or 0
+        return int(refused), str(part.get("errorMessage", ""))
+    # The answer to spans has the same fields.
+    answer = metrics_service_pb2.ExportMetricsServiceResponse.FromString(received.body)
+    part = answer.partial_success
+    return part.rejected_data_points, part.error_message
 
 
 def metrics_of(family: Metric, time_ns: int) -> Iterator[otlp.Metric]:
@@ -317,7 +431,7 @@ def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def main(settings: Mapping[str, Any]) -> None:
     """Send each line of standard input, and answer it."""
     sender = Sender(settings)
-    print(json.dumps((None, None)), flush=True)  # the imports are done
+    print(json.dumps(Answer(None)), flush=True)  # the imports are done
     for line in sys.stdin:
         print(json.dumps(sender.send(json.loads(line))), flush=True)
 

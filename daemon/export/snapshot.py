@@ -156,7 +156,8 @@ class Snapshot:
         dla_occupancy: Share of the last interval with a run of ours in flight, by core.
         skipped: Scheduled runs that did not start, by reason.
         store_room: Free space for the store in the last six hours: CLOCK_MONOTONIC and bytes.
-        otlp: Pages and runs for a receiver since the start, by kind and end; and those queued.
+        otlp: Pages and runs for a receiver since the start, by kind and end; those queued; and the
+            points that were refused.
     """
 
     version: int = 0

@@ -109,8 +109,7 @@ _SHORT_INTERVAL_SECONDS = 0.103
 # Net energy takes six readings of each idle phase, of which the begin is left out.
 _IDLE_SAMPLES, _IDLE_SETTLING_SECONDS = 6.5, 0.55
 
-OTLP_PACKAGE = "opentelemetry-exporter-otlp-proto-http"
-OTLP_REMEDY = f"{PIP_INSTALL} {OTLP_PACKAGE}"
+OTLP_REMEDY = f"{PIP_INSTALL} opentelemetry-exporter-otlp-proto-common opentelemetry-sdk"
 
 
 def _split(value: object) -> object:
@@ -414,7 +413,9 @@ class Otlp(Section):
     send: frozenset[Literal["metrics", "runs"]] = frozenset(("metrics", "runs"))
     interval: PositiveSeconds = Field(15.0, ge=1, le=3600)  # of the metrics
     headers_file: Path | None = None  # secrets: a line NAME: VALUE per header
-    ca_file: Path | None = None  # authorities of the receiver's certificate, in place of certifi's
+    ca_file: Path | None = (
+        None  # authorities of the receiver's certificate, in place of the system's
+    )
     cert_file: Path | None = None  # own certificate, and its key, if the receiver requires one
     key_file: Path | None = None
     instance: str | None = Field(None, min_length=1)  # service.instance.id; default: host name

@@ -30,6 +30,8 @@ from .recorded_log import find_zone, given_runs
 
 Paths = str | Path | Iterable[str | Path]
 _RUNS_PER_PAGE = 1000
+# A run with its worker's log and many phases takes some hundred KiB.
+_LARGEST_PAGE_BYTES = 256 * 2**20
 
 
 def read_log(
@@ -171,7 +173,7 @@ def write_frame(frame: pandas.DataFrame, path: Path | None, kind: str) -> None:
 
 def _served(url: str) -> Iterator[dict[str, Any]]:
     """Yield the runs that a daemon serves, page by page, each once."""
-    client = ApiClient(url, timeout_seconds=30)
+    client = ApiClient(url, timeout_seconds=30, largest_bytes=_LARGEST_PAGE_BYTES)
     before: dict[str, float] = {}
     seen: set[str] = set()
     while True:

@@ -126,8 +126,9 @@ class DaemonClient:
         """Ask once, also for the runs if one has ended since; raise UserError without a daemon."""
         try:
             return self._ask()
-        except (KeyError, TypeError) as error:
-            words = f"{self.url} does not answer as a daemon of this version does ({error!r})"
+        # A number or a text where a mapping belongs, or infinity where a time does.
+        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+            words = f"{self.url} does not answer as a daemon of this version does ({error!r:.200})"
             raise UserError(words, "use the same release on both sides") from None
 
     def _ask(self) -> ScreenState:

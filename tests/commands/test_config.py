@@ -91,7 +91,7 @@ def test_missing_packages_of_otlp_are_a_note(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)  # as if it were not installed
     assert main(["check-config", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "pip install opentelemetry-exporter-otlp-proto-http" in out
+    assert "pip install opentelemetry-exporter-otlp-proto-common opentelemetry-sdk" in out
 
 
 def test_every_error_is_found_in_the_order_of_the_file():

@@ -165,7 +165,12 @@ def full_state() -> LiveState:
             trips_celsius={("cpu", "passive"): 99.0},
             limits=Limits(power_watts=40, dla_busy_ratio={"dla0": 0.2}),
             store_free_bytes=5 << 30,
-            otlp={("metrics", "sent"): 4, ("runs", "overflow"): 2, ("", "queued"): 1},
+            otlp={
+                ("metrics", "sent"): 4,
+                ("runs", "overflow"): 2,
+                ("", "queued"): 1,
+                ("", "refused_points"): 3,
+            },
         )
     )
     settings = {"model": "resnet50.onnx", "backend": "tensorrt", "precision": "fp16", "batch": "1"}

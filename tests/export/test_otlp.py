@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tegrascope.collectors.base import SystemClock
 from tegrascope.daemon.export.metrics import Page
 from tegrascope.daemon.export.otlp import OtlpExport
-from tegrascope.daemon.export.otlp_sender import Sender, span_of
+from tegrascope.daemon.export.otlp_sender import Answer, Sender, span_of
 from tegrascope.daemon.export.snapshot import LiveState
 from tegrascope.daemon.settings.config import Otlp
 from tests.fakes.otlp_receiver import Receiver, attributes, points, refused_part
@@ -117,7 +117,7 @@ def wait_for(what: Callable[[], object]) -> None:
 def test_every_series_of_the_page_arrives_with_its_value(receiver):
     """Names, labels and values, to the bit; no series is added, and none lacks."""
     live = full_state()
-    assert sender(receiver).send(a_page(live)) == ("sent", None)
+    assert sender(receiver).send(a_page(live)) == Answer("sent")
     (got,) = receiver.pages()
     # The metrics of this process change between the two.
     ours = {key: v for key, v in series_of(page(live, "")).items() if key[0].startswith("tegra")}
@@ -213,7 +213,7 @@ def test_run_is_a_span_with_events(receiver):
         overlapping_runs=[OTHER],
     )
     document = json.loads(run.model_dump_json(exclude_none=True))
-    assert sender(receiver).send({"report": document}) == ("sent", None)
+    assert sender(receiver).send({"report": document}) == Answer("sent")
     (span,) = receiver.spans()
     assert span.trace_id == UUID(RUN_ID).bytes
     assert span.span_id == UUID(RUN_ID).bytes[8:]
@@ -258,7 +258,7 @@ def test_tokens_have_the_names_for_generative_ai():
 )
 def test_answer_decides_whether_another_attempt_is_made(receiver, status, end, words):
     receiver.status = status
-    found, problem = sender(receiver).send(a_page())
+    found, problem, _ = sender(receiver).send(a_page())
     assert found == end
     assert words in problem
 
@@ -267,15 +267,14 @@ def test_problem_of_a_receiver_that_is_gone_is_short_and_stays_the_same(receiver
     """It is logged once, so it has no address of an object."""
     receiver.stop()
     one = sender(receiver)
-    (end, problem), again = one.send(a_page()), one.send(a_page())
-    assert (end, problem) == again
-    assert problem.startswith(f"{receiver.url} cannot be reached: Failed to establish a new conn")
-    assert problem.endswith("Connection refused")
+    (end, problem, _), again = one.send(a_page()), one.send(a_page())
+    assert (end, problem, 0) == again
+    assert problem == f"{receiver.url} cannot be reached: Connection refused"
 
 
 def test_receiver_that_is_silent_is_given_up(receiver):
     receiver.silent.set()
-    end, problem = sender(receiver).send(a_page())
+    end, problem, _ = sender(receiver).send(a_page())
     receiver.silent.clear()
     assert end is None
     assert "no answer in time" in problem
@@ -283,22 +282,79 @@ def test_receiver_that_is_silent_is_given_up(receiver):
 
 def test_page_of_a_web_server_is_not_taken_for_an_answer(receiver):
     receiver.media, receiver.body = "text/html", b"<html>"
-    end, problem = sender(receiver).send(a_page())
+    end, problem, _ = sender(receiver).send(a_page())
     assert end is None
     assert "is not an OTLP receiver" in problem
 
 
-def test_part_that_the_receiver_refuses_is_not_counted_as_sent(receiver):
+def test_points_that_the_receiver_refuses_are_counted_and_the_others_are_sent(receiver):
     receiver.body = refused_part("too old")
-    end, problem = sender(receiver).send(a_page())
-    assert end == "refused"
+    end, problem, refused = sender(receiver).send(a_page())
+    assert (end, refused) == ("sent", 3)
+    assert "refuses 3 of " in problem
     assert "too old" in problem
+
+
+def test_page_of_which_every_point_is_refused_is_refused(receiver):
+    receiver.body = refused_part("too old", 10**6)
+    end, _, refused = sender(receiver).send(a_page())
+    assert (end, refused) == ("refused", 0)
+
+
+def test_run_that_the_receiver_refuses_is_refused(receiver):
+    receiver.body = refused_part("too old", 1)
+    document = json.loads(report().model_dump_json(exclude_none=True))
+    assert sender(receiver).send({"report": document}).end == "refused"
+
+
+def test_refused_part_of_an_answer_in_json_is_read(receiver):
+    receiver.media = "application/json; charset=utf-8"
+    receiver.body = b'{"partialSuccess": {"rejectedDataPoints": "2", "errorMessage": "old"}}'
+    assert sender(receiver).send(a_page()).refused_points == 2
+    receiver.body = b"{}"
+    assert sender(receiver).send(a_page()) == Answer("sent")
+
+
+@pytest.mark.parametrize("body", [bytes(range(7, 207)) * 25, b"[1]", b"ok", b"[" * 60_000])
+@pytest.mark.parametrize("media", ["application/x-protobuf", "application/json", "text/plain"])
+def test_other_body_than_that_of_a_receiver_does_not_count_as_sent(receiver, body, media):
+    receiver.body, receiver.media = body, media
+    end, problem, _ = sender(receiver).send(a_page())
+    assert end is None
+    assert "is not an OTLP receiver" in problem
+
+
+def test_refused_points_are_on_the_page(receiver, start):
+    receiver.body = refused_part("too old")
+    _, live = start()
+    wait_for(lambda: live.snapshot.otlp["", "refused_points"] >= 6)
+    series = series_of(page(live, ""))
+    assert series[f"{OWN}refused_points_total", frozenset()] >= 6
+    assert series[f"{OWN}sent_total", frozenset({("kind", "metrics")})] >= 2
+
+
+@pytest.mark.parametrize("header", ["X-Api-Key: {}", "Authorization: Bearer {}"])
+def test_secret_that_the_receiver_repeats_is_covered(receiver, tmp_path, header):
+    file = tmp_path / "headers"
+    file.write_text(header.format("SECRETKEY") + "\n")
+    receiver.status, receiver.body = 400, b"the key SECRETKEY is wrong"
+    problem = sender(receiver, headers_file=str(file)).send(a_page()).problem
+    assert "the key [secret] is wrong" in problem
+
+
+def test_header_with_control_characters_is_named_without_its_value(receiver, tmp_path):
+    file = tmp_path / "headers"
+    file.write_text("X-Api-Key: SECRET\x00KEY\n")
+    problem = sender(receiver, headers_file=str(file)).send(a_page()).problem
+    assert "X-Api-Key" in problem
+    assert "KEY is" not in problem
+    assert "SECRET" not in problem
 
 
 def test_secret_comes_from_a_file_that_may_change(receiver, tmp_path):
     file = tmp_path / "headers"
     one = sender(receiver, headers_file=str(file))
-    end, problem = one.send(a_page())
+    end, problem, _ = one.send(a_page())
     assert end is None
     assert str(file) in problem
     file.write_text("no colon\n")
@@ -310,7 +366,7 @@ def test_secret_comes_from_a_file_that_may_change(receiver, tmp_path):
     assert receiver.headers["x-scope-orgid"] == "lab:7"
     file.write_text("Authorization: Bearer new\n")
     receiver.status = 200
-    assert one.send(a_page()) == ("sent", None)
+    assert one.send(a_page()) == Answer("sent")
     assert receiver.headers["authorization"] == "Bearer new"
 
 
@@ -321,13 +377,13 @@ def test_tls_takes_the_authority_of_a_file(tmp_path):
     context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
     receiver = Receiver(tls=context)
     try:
-        end, problem = sender(receiver).send(a_page())
+        end, problem, _ = sender(receiver).send(a_page())
         assert end is None
         assert "CERTIFICATE_VERIFY_FAILED" in problem
         lacks = sender(receiver, ca_file=str(tmp_path / "lacks.pem"))
         assert "lacks.pem" in lacks.send(a_page())[1]
         knows = sender(receiver, ca_file=str(tmp_path / "server.pem"))
-        assert knows.send(a_page()) == ("sent", None)
+        assert knows.send(a_page()) == Answer("sent")
     finally:
         receiver.stop()
 
@@ -335,7 +391,7 @@ def test_tls_takes_the_authority_of_a_file(tmp_path):
 def test_what_cannot_be_sent_does_not_keep_the_rest_back(receiver):
     one = sender(receiver)
     assert one.send({"time_ns": 1, "page": "no page\n"})[0] == "invalid"
-    assert one.send(a_page()) == ("sent", None)
+    assert one.send(a_page()) == Answer("sent")
 
 
 def test_nothing_is_lost_in_an_outage(receiver, start, caplog):
@@ -437,5 +493,5 @@ def test_child_without_the_packages_names_the_remedy():
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].endswith(
-        "pip install opentelemetry-exporter-otlp-proto-http"
+        "pip install opentelemetry-exporter-otlp-proto-common opentelemetry-sdk"
     )

@@ -108,10 +108,10 @@ def scope(request: Any) -> Any:
     return found
 
 
-def refused_part(message: str) -> bytes:
+def refused_part(message: str, points: int = 3) -> bytes:
     """Return the answer of a receiver that did not take all points."""
     answer = ExportMetricsServiceResponse()
-    answer.partial_success.rejected_data_points = 3
+    answer.partial_success.rejected_data_points = points
     answer.partial_success.error_message = message
     return answer.SerializeToString()
 

@@ -1,0 +1,212 @@
+"""Every client that reads a peer over HTTP ends with one clear line, whatever the peer sends."""
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tegrascope.collectors.application.client import ApiClient
+from tegrascope.collectors.board.machine import Machine
+from tegrascope.collectors.http_peer import (
+    HttpPeer,
+    OversizeError,
+    PeerLimits,
+    Secrets,
+    header_secrets,
+)
+from tegrascope.daemon.export.otlp_sender import Sender
+from tegrascope.daemon.top.client import DaemonClient
+from tegrascope.parsers.errors import UserError
+from tegrascope.parsers.inference.events import Order
+from tests.export.test_otlp import a_page
+from tests.fakes.hostile_peer import MODES, HostilePeer
+from tests.fakes.worker_runs import ending, run
+
+SECONDS = 0.3
+# What the clients may read, and what the two ends of a connection may keep beyond that.
+LARGEST_BYTES, BUFFERED_BYTES = 16 << 20, 16 << 20
+
+
+def _api(peer: HostilePeer) -> str:
+    client = ApiClient(
+        peer.url, timeout_seconds=SECONDS, whole_seconds=SECONDS, largest_bytes=LARGEST_BYTES
+    )
+    with pytest.raises(UserError) as caught:
+        client.get("/api/v1/status")
+    return str(caught.value)
+
+
+def _top(peer: HostilePeer) -> str:
+    client = ApiClient(
+        peer.url, timeout_seconds=SECONDS, whole_seconds=SECONDS, largest_bytes=LARGEST_BYTES
+    )
+    with pytest.raises(UserError) as caught:
+        DaemonClient(client).ask()
+    return str(caught.value)
+
+
+def _scrape(peer: HostilePeer) -> str:
+    return _of_worker("counter", unit="token", scrape={"url": peer.url, "timeout": SECONDS})
+
+
+def _server(peer: HostilePeer) -> str:
+    server = {"url": peer.url, "timeout": SECONDS, "model": "small", "max_tokens": 4}
+    return _of_worker("openai", count=1, server=server)
+
+
+def _of_worker(backend: str, **more: object) -> str:
+    order = {
+        "run_id": "r1",
+        "backend": backend,
+        "device": "external",
+        "model_directory": ".",
+        **({} if "count" in more else {"duration_seconds": 0.1}),
+        **more,
+    }
+    end = ending(run(Order.model_validate(order)))
+    assert end.ending == "failed"
+    return end.reason
+
+
+def _otlp(peer: HostilePeer) -> str:
+    sender = Sender({"endpoint": peer.url, "instance": "r", "attempt_seconds": SECONDS})
+    end, problem, _ = sender.send(a_page())
+    assert end is None
+    return problem
+
+
+def _doctor(peer: HostilePeer) -> str:
+    address = urlsplit(peer.url)
+    answer = Machine().get(address.hostname, address.port, "/healthz", SECONDS)
+    # An answer of any status and text is a finding of its own; its length is bounded.
+    assert len(answer.out) <= 1 << 18
+    return f"{peer.url} {answer.status or answer.message}"
+
+
+CLIENTS: dict[str, Callable[[HostilePeer], str]] = {
+    "API": _api,
+    "top": _top,
+    "scrape": _scrape,
+    "server": _server,
+    "OTLP": _otlp,
+    "doctor": _doctor,
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_client_of_a_hostile_peer_ends_with_one_line(client, mode):
+    """It names the peer, holds no control character, and reads no more than its bound."""
+    with HostilePeer(mode) as peer:
+        problem = CLIENTS[client](peer)
+    assert not peer.gave_up
+    assert peer.sent_bytes <= LARGEST_BYTES + BUFFERED_BYTES
+    assert peer.url in problem
+    assert problem.isprintable()
+    assert len(problem) < 600
+    assert "Traceback" not in problem
+
+
+def test_redirect_takes_no_secret_elsewhere(tmp_path):
+    file = tmp_path / "headers"
+    file.write_text("Authorization: Bearer SECRETKEY\n")
+    with HostilePeer("redirect") as peer:
+        settings = {"endpoint": peer.url, "instance": "r", "attempt_seconds": SECONDS}
+        Sender({**settings, "headers_file": str(file)}).send(a_page())
+        assert len(peer.requests) == 1
+
+
+def test_host_name_that_cannot_be_resolved_is_an_error_of_the_connection():
+    peer = HttpPeer(urlsplit(f"http://{'a' * 70}.example"), PeerLimits(SECONDS))
+    with pytest.raises(OSError, match="is not a host name"):
+        peer.ask("GET", "/")
+
+
+@pytest.mark.parametrize("mode", ["endless 100", "endless header"])
+def test_header_has_a_bound_of_its_own(mode):
+    limits = PeerLimits(seconds=60, header_bytes=4096, body_bytes=1 << 30)
+    with (
+        HostilePeer(mode) as server,
+        HttpPeer(urlsplit(server.url), limits) as peer,
+        pytest.raises(OversizeError, match="more than 4 KiB of header"),
+    ):
+        peer.ask("GET", "/")
+
+
+def test_secrets_are_covered_in_each_form_that_a_peer_may_repeat():
+    secrets = Secrets(['a/b "c', "abc"])
+    assert secrets.cover('a/b "c, a%2Fb%20%22c, a/b \\"c, abc') == f"{'[secret], ' * 3}abc"
+    assert secrets.cover_bytes(b'x a/b "c') == b"x [secret]"
+    basic = header_secrets({"Authorization": "Basic dXNlcjpwYXNzd29yZA==", "X-Scope-OrgID": "lab"})
+    text = "dXNlcjpwYXNzd29yZA== user:password password lab"
+    assert basic.cover(text) == "[secret] [secret] [secret] lab"
+
+
+def test_key_that_a_server_repeats_is_in_no_event(tmp_path):
+    """It is covered in errors, in events of a stream and in lines of a page."""
+    key = tmp_path / "key"
+    key.write_text("SECRETKEY\n")
+    error = b'data: {"error": {"message": "' + b"x" * 195 + b'SECRETKEY is bad"}}\n\n'
+    bodies = {
+        "openai": (b"401 No", b"the key SECRETKEY is bad"),
+        "openai event": (b"200 OK", error),
+        "counter": (b"401 SECRETKEY", b"the key SECRETKEY is bad"),
+        "counter page": (b"200 OK", b'done{key="SECRETKEY"} SECRETKEY\n'),
+    }
+    for name, (status, body) in bodies.items():
+        with _Echo(status, body) as url:
+            access: dict[str, Any] = {"url": url, "timeout": 5.0, "api_key_file": str(key)}
+            if name.startswith("openai"):
+                reason = _of_worker("openai", count=1, server={**access, "model": "m"})
+            else:
+                scrape = {**access, "metric": "done"}
+                reason = _of_worker("counter", unit="token", scrape=scrape)
+        assert "SECRET" not in reason, name
+
+
+def test_token_and_password_that_a_daemon_repeats_are_not_shown(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("SECRETTOKEN\n")
+    body = json.dumps({"error": "SECRETTOKEN and hunter2222 are bad"}).encode()
+    with _Echo(b"409 Conflict", body) as url:
+        where = url.replace("http://", "http://user:hunter2222@")
+        with pytest.raises(UserError, match=r"\[secret\] and \[secret\] are bad") as caught:
+            ApiClient(where, token).post("/api/v1/runs", b"{}")
+    assert "SECRETTOKEN" not in str(caught.value)
+
+
+class _Echo:
+    """A server that answers each request with one status and one body."""
+
+    def __init__(self, status: bytes, body: bytes) -> None:
+        from http.server import BaseHTTPRequestHandler, HTTPServer
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                code, _, reason = status.partition(b" ")
+                self.send_response(int(code), reason.decode())
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_POST(self) -> None:
+                self.do_GET()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
