@@ -56,6 +56,22 @@ def printable(text: str, most: int | None = None) -> str:
     return text.translate(_CONTROLS).encode("utf-8", "backslashreplace").decode()
 
 
+def is_unicode(text: str) -> bool:
+    r"""Return whether a text has no lone surrogate, which neither UTF-8 nor a database can hold.
+
+    JSON and YAML can write one as an escape, and Python has one for each argument's byte that is
+    not UTF-8.
+
+    >>> is_unicode("naïve 😀"), is_unicode("a\ud800")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def some_of(names: Sequence[str]) -> str:
     """Return the first five of many names, and how many more there are.
 

@@ -19,7 +19,7 @@ from ...collectors.simulator.physics import LANES
 from ...parsers.errors import UsageError, UserError
 from ...parsers.inference.events import PrintedCounts, plural, unit_name
 from ...parsers.inference.marks import TIMES_AT_MOST
-from ...parsers.values import LABEL_NAME, LABEL_NAME_FORM
+from ...parsers.values import LABEL_NAME, LABEL_NAME_FORM, is_unicode, printable
 from ..measure.run_report import Outcome, RunReport, RunTrace
 from ..measure.timeline import Timeline
 from ..session.executor import Verdict
@@ -107,6 +107,8 @@ _OURS = ("config", "telemetry", "interval", "baseline", "state_dir")
 
 def run(arguments: argparse.Namespace) -> int:
     """Run a program, pair its time with telemetry, and print a summary on standard error."""
+    if not is_unicode(arguments.workload):
+        raise UsageError("--workload is not UTF-8", "name the workload in UTF-8")
     argv = list(arguments.program)
     if argv[:1] == ["--"]:
         del argv[0]
@@ -390,7 +392,7 @@ def _print_report(arguments: argparse.Namespace, report: RunReport, notes: tuple
 
 def _print(line: str) -> None:
     if sys.stderr is not None:
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)  # a daemon's answer may have escapes
 
 
 def _post(client: ApiClient, **event: object) -> Any:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from ...parsers.errors import UserError, file_error
-from ...parsers.values import printable, read_duration
+from ...parsers.values import is_unicode, printable, read_duration
 from .config import Config
 
 M = TypeVar("M", bound=BaseModel)
@@ -120,6 +120,12 @@ def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
     twice = []
     left = _MOST_VALUES
 
+    def check_text(node: Any, place: Place) -> None:
+        if isinstance(node, yaml.ScalarNode) and not is_unicode(node.value):
+            what = f"{printable(_key(place))}: an escape is half a character"
+            message = f"{what}; write the character itself, or \\U and eight digits"
+            raise ConfigError(path, [_at(path, node.start_mark.line + 1, message)])
+
     def note(node: Any, place: Place) -> None:
         nonlocal left
         items: Iterable[tuple[str | int, Any, Any]] = ()
@@ -136,11 +142,14 @@ def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
             if here in lines:
                 twice.append(_at(path, line, f"{_key(here)}: given twice"))
             lines[here] = line
+            check_text(marked, here)
+            check_text(value, here)
             note(value, here)
 
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
+        check_text(node, ())
         note(node, ())
         data = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:

@@ -361,9 +361,11 @@ class _Routes:
 
         seconds = self.serving.body_seconds
         try:
-            return await asyncio.wait_for(read(), seconds)
+            body = await asyncio.wait_for(read(), seconds)
         except asyncio.TimeoutError:
             raise HTTPException(408, f"the body took over {seconds:g} s", _CLOSE) from None
+        _check_unicode(body)
+        return body
 
     @_answers(
         "/api/v1/samples",
@@ -482,6 +484,24 @@ class _Routes:
         document |= {"problem": serving.problem(), "note": serving.note()}
         document["compatibility"] = list(serving.compatibility)
         return JSONResponse(document, headers=_UNCACHED)
+
+
+def _check_unicode(body: bytes) -> None:
+    """Refuse a body with a text that no answer, store or log could hold, whatever its key is.
+
+    Any other body passes: a body that is not JSON is an error of its route.
+    """
+    try:
+        text = body.decode()
+        if b"\\ud" in body or b"\\uD" in body:  # it may be half of a pair, or a whole one
+            json.dumps(json.loads(text), ensure_ascii=False).encode()
+    except UnicodeDecodeError:
+        raise HTTPException(400, "the body is not UTF-8") from None
+    except UnicodeEncodeError:
+        what = "the body has a lone surrogate, such as \\ud800, which is half a character"
+        raise HTTPException(400, what) from None
+    except (ValueError, RecursionError):
+        pass
 
 
 def _check_free(places: asyncio.Semaphore, action: str) -> None:

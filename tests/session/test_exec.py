@@ -67,6 +67,13 @@ def test_program_that_cannot_start_is_one_line(tmp_path):
         assert line.startswith(f"tegrascope: {program}")
 
 
+def test_name_of_a_workload_that_is_not_utf_8_is_one_line():
+    """Neither the store nor a JSON document could hold it."""
+    told = execute(*EXEC[:-1], b"\xff", "--telemetry", "simulator", "--", "true")
+    assert told.returncode == 2
+    assert told.stderr == b"tegrascope: --workload is not UTF-8: name the workload in UTF-8\n"
+
+
 def test_streams_are_the_programs_byte_by_byte():
     """What goes in and out passes no hand of ours: any bytes, no newline, no buffer between."""
     data = bytes(range(256)) * 4000

@@ -17,6 +17,7 @@ import pytest
 
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.windows import BODY_AT_MOST
+from tegrascope.daemon.web.application import ENDPOINTS
 from tegrascope.daemon.web.authentication import host_names
 from tegrascope.daemon.web.server import ConnectionLimits
 from tests.fakes.processes import PATIENCE_SECONDS, Stopwatch, until
@@ -202,11 +203,10 @@ def test_only_the_token_starts_a_run(server, given):
     [
         (b"", 400, 'the body is {"workload": NAME}; Invalid JSON: EOF while parsing'),
         (b"{", 400, "Invalid JSON: EOF while parsing"),
-        (b"\xff", 400, "Invalid JSON: expected value"),
+        (b"\xff", 400, "the body is not UTF-8"),
         (b"[" * 15_000, 400, "Invalid JSON: recursion limit exceeded"),
         (b"[3]", 400, "should be an object"),
         (b'{"workload": 3}', 400, "should be a valid string"),
-        (b'{"workload": "\\ud800"}', 400, "Invalid JSON: "),
         (b'{"workload": "\\u001b[31m"}', 404, "no workload '\\x1b[31m'"),
         (b"a" * 200_000, 413, "at most"),
         (b'{"workload": "none"}', 404, "no workload 'none'; configured are: w, odd, busy"),
@@ -217,6 +217,50 @@ def test_bad_bodies_are_refused(server, body, status, words, caplog):
     told, answer = server.post(body)
     assert told == status
     assert words in answer["error"]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"event": "begin", "workload": "\\ud800"}',
+        b'{"event": "end", "run_id": "\\uDFFF"}',
+        b'{"event": "end", "phases": [{"\\uD83Dx": 1}]}',
+        b'{"workload": "\xed\xa0\x80"}',
+        b'{"workload": "w"}'.decode().encode("utf-16"),
+    ],
+)
+def test_body_with_half_a_character_is_refused_by_every_route(server, body, caplog):
+    """An answer, the log or the store could not hold it."""
+    paths = [one.path for one in ENDPOINTS if one.body is not None]
+    assert len(paths) >= 2
+    for path in paths:
+        status, answer = server.post(body, path)
+        assert status == 400
+        assert "not UTF-8" in answer["error"] or "half a character" in answer["error"]
+    assert (server.asked, server.marked) == ([], [])
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("body", [b'{"a": "\\ud83d\\ude00"}', b'{"a": "\\\\ud800"}', b"\\ud800"])
+def test_body_with_whole_characters_or_none_reaches_its_route(server, body):
+    assert server.post(body, "/api/v1/windows") == (202, {"run_id": "0194"})
+
+
+@pytest.mark.parametrize("text", ["%ED%A0%80", "%FF", "%00", "%F0%9F%98%80", "%5Cud800"])
+def test_no_text_of_an_address_is_an_error_of_the_daemon(server, text, caplog):
+    addresses = (
+        f"/api/v1/runs?workload={text}",
+        f"/api/v1/runs?limit={text}",
+        f"/api/v1/runs?{text}={text}",
+        f"/api/v1/runs/{text}",
+        f"/metrics/{text}",
+        f"/{text}",
+    )
+    for address in addresses:
+        status, _, answer = server.ask("GET", address)
+        assert status in (200, 400, 404)
+        assert json.loads(answer)
     assert not caplog.records
 
 
