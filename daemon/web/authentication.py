@@ -7,14 +7,16 @@ import hashlib
 import hmac
 import math
 import os
+import re
 import secrets
 import socket
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
@@ -29,6 +31,8 @@ from ..settings.file import ConfigError
 if TYPE_CHECKING:
     from .web_config import WebRules
 
+# A name, an IPv4 address, or an IPv6 address in brackets, each with or without a port.
+_HOST = re.compile(r"(?:\[([^][]+)\]|([^][:]+))(?::[0-9]*)?")
 _REMEMBERED_AT_MOST = 1024
 _INTERVAL_SECONDS = 5
 # bcrypt reads no further, and Go's truncates there silently.
@@ -91,12 +95,13 @@ def is_known_host(header: str, names: Collection[str]) -> bool:
     >>> [is_known_host(host, {"robot"}) for host in ("robot:9754", "[::1]:9754", "evil.example")]
     [True, True, False]
     """
-    before, _, rest = header.partition("[")
-    host = rest.partition("]")[0] if rest and not before else header.partition(":")[0]
-    host = host.rstrip(".").lower()
+    found = _HOST.fullmatch(header)
+    if found is None:
+        return False
+    host = (found[1] or found[2]).rstrip(".").lower()
     with suppress(ValueError):
         return bool(ip_address(host))
-    return host in names or host.endswith(".localhost")
+    return found[1] is None and host in names
 
 
 @dataclass
@@ -104,7 +109,17 @@ class _Address:
     """Attempts of one address: each one takes an interval of the time before ``free_ns``."""
 
     free_ns: float = -math.inf
+    waiting: int = 0
     verifying: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class _Check(NamedTuple):
+    """A password that is to be verified against a hash; ``key`` is for its result."""
+
+    key: bytes
+    password: bytes
+    against: bytes
+    is_known_user: bool
 
 
 def _matches(password: bytes, hashed: bytes) -> bool:
@@ -119,6 +134,13 @@ class Passwords:
     An address may send ``burst`` wrong ones at once, then one per interval.
     bcrypt is slow on purpose: 60 ms at a cost of 10. One password at a time is verified, in a
     thread. An address has at most one in the queue, so a guesser delays another client by one.
+
+    Beyond its burst, an address waits in the slow lane. Otherwise guessers could lock out everybody
+    who shares their address: behind a proxy, that is everybody. The slow lane verifies one password
+    at a time, in the order of arrival, with a share of one core only. So guesses beyond the burst
+    cost a tenth of one core, from however many addresses they come, and a right password waits for
+    those that came before it. The check goes on after its client has left, so its next request is
+    answered at once. A wrong password gets 429 in the slow lane, as one that is not verified.
     """
 
     def __init__(
@@ -127,7 +149,22 @@ class Passwords:
         verify: Callable[[bytes, bytes], bool] = _matches,
         burst: int = 10,
         interval_seconds: int = _INTERVAL_SECONDS,
+        slow_share: float = 0.1,
+        waiting_at_most: tuple[int, int] = (40, 256),
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        core_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
+        """Prepare.
+
+        Args:
+            verify: Tells whether a password has a hash.
+            burst: Wrong passwords that an address may send at once.
+            interval_seconds: Time after which it may send one more.
+            slow_share: Share of one core that the slow lane may use.
+            waiting_at_most: Requests of one address, and of all addresses, that wait.
+            sleep: Waits between two passwords of the slow lane.
+            core_ns: Returns how long the calling thread has used a core.
+        """
         self._clock, self._verify = clock, verify
         self._burst, self._interval_ns = burst, interval_seconds * 10**9
         self._key = os.urandom(32)
@@ -135,6 +172,11 @@ class Passwords:
         self._results: dict[bytes, bool] = {}  # by a digest with the random key
         self._addresses: dict[str, _Address] = {}
         self._one_at_a_time = asyncio.Lock()
+        self._slow_share, self._sleep, self._core_ns = slow_share, sleep, core_ns
+        self._slow_lane = asyncio.Lock()
+        self._slow_lane_free_ns = 0
+        self._waiting_at_most = waiting_at_most
+        self._waiting = 0
 
     async def refusal(self, header: str, users: Mapping[str, str], client: str) -> int | None:
         """Return None if an ``Authorization`` header has a user and the right password.
@@ -156,26 +198,63 @@ class Passwords:
         parts = repr((user, password, against)).encode()
         key = hashlib.blake2b(parts, key=self._key).digest()
         right = self._remembered(key)
-        if right is None:
-            address = self._address(client)
+        if right is not None:
+            return None if right else 401
+        address = self._address(client)
+        at_most, all_at_most = self._waiting_at_most
+        if address.waiting >= at_most or self._waiting >= all_at_most:
+            return 429
+        address.waiting += 1
+        self._waiting += 1
+        try:
             async with address.verifying:
                 right = self._remembered(key)  # by another request of this address
-                if right is None:
-                    now_ns = self._clock.monotonic_ns()
-                    unused_ns = max(address.free_ns, now_ns - self._burst * self._interval_ns)
-                    if unused_ns + self._interval_ns > now_ns:
-                        return 429
-                    address.free_ns = unused_ns + self._interval_ns
-                    async with self._one_at_a_time:
-                        verified = await asyncio.to_thread(
-                            self._verify, password[:_LONGEST_PASSWORD], against
-                        )
-                    right = verified and hashed is not None
-                    self._results[key] = right
-                    _drop_oldest(self._results)
-                    if right:  # a right one is not counted
-                        address.free_ns -= self._interval_ns
-        return None if right else 401
+                if right is not None:
+                    return None if right else 401
+                check = _Check(key, password[:_LONGEST_PASSWORD], against, hashed is not None)
+                return await self._in_turn(check, address)
+        finally:
+            address.waiting -= 1
+            self._waiting -= 1
+
+    async def _in_turn(self, check: _Check, address: _Address) -> int | None:
+        """Verify a password within the burst of its address, or beyond it in the slow lane."""
+        now_ns = self._clock.monotonic_ns()
+        unused_ns = max(address.free_ns, now_ns - self._burst * self._interval_ns)
+        if unused_ns + self._interval_ns <= now_ns:
+            address.free_ns = unused_ns + self._interval_ns
+            is_right, _ = await self._is_right(check)
+            if not is_right:
+                return 401
+            address.free_ns -= self._interval_ns  # a right one is not counted
+            return None
+        async with self._slow_lane:
+            rest_ns = self._slow_lane_free_ns - self._clock.monotonic_ns()
+            if rest_ns > 0:
+                await self._sleep(rest_ns / 1e9)
+            is_right, cost_ns = await self._is_right(check)
+            rest_ns = round(cost_ns * (1 / self._slow_share - 1))
+            self._slow_lane_free_ns = self._clock.monotonic_ns() + rest_ns
+        return None if is_right else 429
+
+    async def _is_right(self, check: _Check) -> tuple[bool, int]:
+        """Verify a password when no other is verified, and remember the result.
+
+        The second value is the time that it took of a core, in nanoseconds. The wall time would be
+        longer on a busy machine, and so would the queue.
+        """
+
+        def verify() -> tuple[bool, int]:
+            begin_ns = self._core_ns()
+            verified = self._verify(check.password, check.against)
+            return verified, self._core_ns() - begin_ns
+
+        async with self._one_at_a_time:
+            verified, cost_ns = await asyncio.to_thread(verify)
+        is_right = verified and check.is_known_user
+        self._results[check.key] = is_right
+        _drop_oldest(self._results)
+        return is_right, cost_ns
 
     def _remembered(self, key: bytes) -> bool | None:
         if key in self._results:

@@ -9,7 +9,7 @@ import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -326,20 +326,33 @@ def test_unknown_user_costs_as_much_as_a_known_one():
     assert verifier.verified == [(b"pw", b"$2b$12$/pw")]
 
 
+class SlowVerifier(Verifier):
+    """Takes a second of the clock for each password."""
+
+    def __init__(self, clock: FixedClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def __call__(self, password: bytes, hashed: bytes) -> bool:
+        self._clock.seconds += 1.0
+        return super().__call__(password, hashed)
+
+
+PROM = {"prom": "$2b$10$/pw"}
+
+
 def test_wrong_passwords_are_limited_per_address():
-    """After a burst an address waits; right passwords and other addresses do not."""
+    """After a burst, a wrong one gets 429; right passwords and other addresses do not."""
     verifier, clock = Verifier(), FixedClock()
     passwords = Passwords(clock, verifier, burst=3, interval_seconds=10)
-    users = {"prom": "$2b$10$/pw"}
 
     async def play() -> None:
         async def ask(password: str, address: str) -> "int | None":
-            return await passwords.refusal(basic("prom", password), users, address)
+            return await passwords.refusal(basic("prom", password), PROM, address)
 
         assert await ask("pw", "10.0.0.9") is None
         told = await asyncio.gather(*(ask(f"{number}", "10.0.0.1") for number in range(20)))
         assert sorted(told) == [401] * 3 + [429] * 17
-        assert len(verifier.verified) == 4
         assert await ask("pw", "10.0.0.1") is None  # verified already for another address
         assert await ask("a", "10.0.0.2") == 401
         neighbours = [await ask(f"n{number}", f"2001:db8::{number}") for number in range(4)]
@@ -347,11 +360,112 @@ def test_wrong_passwords_are_limited_per_address():
         clock.seconds += 10.0
         assert [await ask(word, "10.0.0.1") for word in ("b", "c")] == [401, 429]
         clock.seconds += 9.0
-        assert await ask("c", "10.0.0.1") == 429
+        assert await ask("d", "10.0.0.1") == 429
         clock.seconds += 1000.0
-        assert [await ask(word, "10.0.0.1") for word in "cdef"] == [401, 401, 401, 429]
+        assert [await ask(word, "10.0.0.1") for word in "efgh"] == [401, 401, 401, 429]
 
     asyncio.run(play())
+
+
+def test_right_password_is_accepted_while_30_others_guess_from_its_address():
+    """It waits for those that came before it, and for none that came later."""
+    clock = FixedClock()
+    verifier = SlowVerifier(clock)
+    passwords = Passwords(
+        clock,
+        verifier,
+        burst=3,
+        interval_seconds=1000,
+        sleep=sleeper(clock),
+        core_ns=clock.monotonic_ns,
+    )
+    answers: list[int | None] = []
+    over = False
+
+    async def play() -> None:
+        nonlocal over
+
+        async def guess(guesser: int) -> None:
+            number = 0
+            while not over:
+                password = f"{guesser}.{number}"
+                answers.append(await passwords.refusal(basic("prom", password), PROM, "10.0.0.1"))
+                number += 1
+
+        guessers = [asyncio.ensure_future(guess(number)) for number in range(30)]
+        while len(answers) < 40:
+            await asyncio.sleep(0)
+        assert await passwords.refusal(basic("prom", "pw"), PROM, "10.0.0.1") is None
+        assert len(answers) <= 40 + 31
+        over = True
+        await asyncio.gather(*guessers)
+
+    asyncio.run(play())
+    assert answers.count(401) == 3
+    assert None not in answers
+
+
+def sleeper(clock: FixedClock) -> "Callable[[float], Awaitable[None]]":
+    """Return a sleep that only sets the clock."""
+
+    async def sleep(seconds: float) -> None:
+        clock.seconds += seconds
+
+    return sleep
+
+
+def test_guessers_of_many_addresses_cost_a_tenth_of_the_time():
+    clock = FixedClock()
+    verifier = SlowVerifier(clock)
+    passwords = Passwords(
+        clock, verifier, burst=0, sleep=sleeper(clock), core_ns=clock.monotonic_ns
+    )
+
+    async def play() -> None:
+        asked = [
+            passwords.refusal(basic("prom", str(number)), PROM, f"10.0.{number}.1")
+            for number in range(50)
+        ]
+        assert set(await asyncio.gather(*asked)) == {429}
+
+    asyncio.run(play())
+    assert len(verifier.verified) == 50
+    # The first begins at once, and each of the others nine times its own length later.
+    assert clock.seconds == pytest.approx(100 + 50 + 49 * 9)
+
+
+def test_number_of_requests_that_wait_is_limited():
+    """Beyond it, no password is verified; a request that leaves its place gives it back."""
+    verifier = Verifier()
+    passwords = Passwords(FixedClock(), verifier, burst=0, waiting_at_most=(3, 5))
+
+    async def play() -> None:
+        for _ in range(2):
+            before = len(verifier.verified)
+            asked = [
+                passwords.refusal(
+                    basic("prom", f"{before}.{place}.{number}"), PROM, f"10.0.0.{place}"
+                )
+                for place in range(2)
+                for number in range(10)
+            ]
+            assert set(await asyncio.gather(*asked)) == {429}
+            assert len(verifier.verified) == before + 5
+        assert await passwords.refusal(basic("prom", "pw"), PROM, "10.0.0.1") is None
+
+    asyncio.run(play())
+
+
+def test_password_that_several_requests_wait_with_is_verified_once():
+    verifier = Verifier()
+    passwords = Passwords(FixedClock(), verifier, burst=0)
+
+    async def play() -> None:
+        asked = [passwords.refusal(basic("prom", "pw"), PROM, "10.0.0.1") for _ in range(5)]
+        assert await asyncio.gather(*asked) == [None] * 5
+
+    asyncio.run(play())
+    assert len(verifier.verified) == 1
 
 
 def test_guessers_wait_for_each_other_and_delay_another_client_once():
