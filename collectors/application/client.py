@@ -35,6 +35,10 @@ _LARGEST_BYTES = 64 * 2**20
 _SHOWN_CHARACTERS = 1000
 
 
+# What reading a document of another shape than ours raises.
+ODD_ANSWER = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
+
+
 class UnreachableError(UserError):
     """No daemon answers."""
 
@@ -103,6 +107,12 @@ class ApiClient:
         answer = self._request("POST", path, body, token, json.loads)
         self._accepted_token = token
         return answer
+
+    def odd_answer(self, error: Exception) -> UserError:
+        """Return the error of a document that has another shape than a daemon's; see ODD_ANSWER."""
+        what = f"{self.url} does not answer as a daemon of this version does"
+        why = f"{type(error).__name__}: {error_words(error)}"
+        return UserError(f"{what} ({why})", "use the same release on both sides")
 
     def _request(
         self,
@@ -201,6 +211,17 @@ def _remedy(error: Exception) -> str:
     if isinstance(error, (ValueError, RecursionError)):  # not JSON: it may be a TLS message
         return _USE_TLS
     return "start it with tegrascope run, or name its address in TEGRASCOPE_URL"
+
+
+def whole_characters(text: str) -> str:
+    r"""Return text that JSON can hold: a daemon refuses half a character.
+
+    An error with the name of a file may have one, where the name is not UTF-8.
+
+    >>> print(whole_characters("a\udcff"))
+    a\udcff
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _split(url: str) -> SplitResult | None:

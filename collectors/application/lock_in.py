@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
-from .client import WINDOWS_PATH, ApiClient, RefusedError
+from .client import ODD_ANSWER, WINDOWS_PATH, ApiClient, RefusedError, whole_characters
 
 _PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 0.25
@@ -48,6 +48,7 @@ class LockIn:
         """
         self.result = {}
         self._begin = {"event": "begin", "workload": name, "lock_in_seconds": seconds}
+        self._seconds = seconds
         self._client = ApiClient(url, token_file)
         self._now_ns, self._sleep = now_ns, sleep
         self._run_id = ""
@@ -58,7 +59,14 @@ class LockIn:
     def __enter__(self) -> "LockIn":
         """Ask the daemon for a pattern; raise ``UserError`` if no figure could come of it."""
         answer = self._client.post(WINDOWS_PATH, json.dumps(self._begin).encode())
-        self._run_id, self._left = answer["run_id"], iter(answer["steps_seconds"])
+        try:
+            self._run_id, steps = str(answer["run_id"]), list(map(float, answer["steps_seconds"]))
+            # The application sleeps for as long as the steps say.
+            if not 0 <= sum(steps) <= 2 * self._seconds or min(steps, default=0.0) < 0:
+                raise ValueError("the steps are longer than the pattern")
+        except ODD_ANSWER as error:
+            raise self._client.odd_answer(error) from None
+        self._left = iter(steps)
         return self
 
     def on(self) -> bool:
@@ -90,13 +98,19 @@ class LockIn:
         mark |= {"on_steps": self._on_steps}
         if kind is not None:
             outcome = "failed" if issubclass(kind, Exception) else "cancelled"
-            mark |= {"outcome": outcome, "reason": f"{kind.__name__}: {error}"[:400]}
+            mark |= {
+                "outcome": outcome,
+                "reason": whole_characters(f"{kind.__name__}: {error}")[:400],
+            }
         body = json.dumps(mark).encode()
         try:
             _patiently(503, lambda: self._client.post(WINDOWS_PATH, body))
             if kind is None:
                 path = f"/api/v1/runs/{self._run_id}"
                 self.result = _patiently(404, lambda: self._client.get(path)).get("lock_in", {})
+        except ODD_ANSWER as odd:
+            if kind is None:
+                raise self._client.odd_answer(odd) from None
         except Exception:
             if kind is None:  # otherwise the application's own error is raised
                 raise

@@ -29,7 +29,7 @@ from ...parsers.inference.marks import (
     TIMES_AT_MOST,
 )
 from ..processes.stalls import StallFields, StallWatch
-from .client import WINDOWS_PATH, ApiClient, RefusedError
+from .client import ODD_ANSWER, WINDOWS_PATH, ApiClient, RefusedError, whole_characters
 
 # Converted to text in pieces, because holding the interpreter delays an inference.
 _PIECE = 256
@@ -293,11 +293,19 @@ class Reporter:
         mark = {"event": "begin", **fields, "begin_ns": begin_ns}
         answer = self._post(json.dumps(mark).encode())
         seconds, inferences = self.period, 0
-        if seconds is None:
-            seconds, inferences = answer["enough"]["seconds"], answer["enough"]["inferences"]
-        self.marks.watch(answer.get("deadline_seconds"))
-        longest = _TIMEOUT_SHARE * answer["timeout_seconds"]
-        return Opened(answer["run_id"], begin_ns, seconds, inferences, longest)
+        try:
+            if seconds is None:
+                # A shorter time would keep the thread, and so the interpreter, busy.
+                seconds = max(_LOOK_SECONDS / 10, float(answer["enough"]["seconds"]))
+                inferences = int(answer["enough"]["inferences"])
+            deadline = answer.get("deadline_seconds")
+            longest = _TIMEOUT_SHARE * float(answer["timeout_seconds"])
+            if not longest > 0:
+                raise ValueError(f"windows of at most {longest:g} s")
+            self.marks.watch(None if deadline is None else float(deadline))
+            return Opened(str(answer["run_id"]), begin_ns, seconds, inferences, longest)
+        except ODD_ANSWER as error:
+            raise self.client.odd_answer(error) from None
 
     def _warn(self, problem: UserError) -> None:
         """Keep a problem; log the first one only."""
@@ -461,7 +469,7 @@ class Window:
             return  # a forked child has the object, but not the thread
         self._thread = None
         atexit.unregister(self.stop)
-        reporter.ending = (outcome, None if reason is None else reason[:400])
+        reporter.ending = (outcome, None if reason is None else whole_characters(reason)[:400])
         reporter.stopping.set()
         self._marks.begun.set()
         thread.join(timeout=5.0)

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import os
 import platform
+import selectors
 import shutil
 import signal
 import stat
@@ -30,7 +31,7 @@ from ..children.process import LineChild, Quiet
 from ..http_peer import HttpPeer, PeerLimits, error_words
 from ..paths import exists
 
-_TEXT_BYTES = 1 << 18
+_TEXT_BYTES, _PART_BYTES = 1 << 18, 1 << 16
 _TIME_ERROR, _TIMEX_BYTES = 5, 512
 
 There = Literal["there", "absent", "hidden"]
@@ -116,28 +117,34 @@ class Machine:
         return shutil.which(program, path=self.environ.get("PATH", os.defpath))
 
     def run(self, argv: Sequence[str], seconds: float = 5.0) -> Answer:
-        """Run a program to its end; after the timeout its process group is killed."""
+        """Run a program to its end; its process group is killed after the timeout.
+
+        It is killed too if it prints more than 256 KiB.
+        """
         try:
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
                 start_new_session=True,
                 env={**self.environ, "LC_ALL": "C"},
             )
         except OSError as error:
             return Answer(None, "", f"{argv[0]}: {error.strerror}")
+        until = time.monotonic() + seconds
         with child:
             try:
-                out, errors = child.communicate(timeout=seconds)
-            except subprocess.TimeoutExpired:
+                out, errors = _outputs(child, until)
+                child.wait(max(0.0, until - time.monotonic()))
+            except (subprocess.TimeoutExpired, OverflowError) as error:
                 with contextlib.suppress(OSError):
                     os.killpg(child.pid, signal.SIGKILL)
                 # Not waited for any further: what holds a pipe open may be in the kernel.
-                return Answer(None, "", f"{argv[0]} did not end within {seconds:g} s")
+                found = f"printed over {_TEXT_BYTES >> 10} KiB"
+                if isinstance(error, subprocess.TimeoutExpired):
+                    found = f"did not end within {seconds:g} s"
+                return Answer(None, "", f"{argv[0]} {found}")
         return Answer(child.returncode, out, errors.strip().rpartition("\n")[2][:200])
 
     def lines(self, argv: Sequence[str], count: int, seconds: float) -> tuple[list[str], str]:
@@ -235,6 +242,35 @@ class Machine:
             return Answer(None, "", "refused")
         except (OSError, HTTPException) as error:
             return Answer(None, "", error_words(error))
+
+
+def _outputs(child: "subprocess.Popen[bytes]", until: float) -> tuple[str, str]:
+    """Return all that a program prints on its two streams.
+
+    Raises:
+        subprocess.TimeoutExpired: A stream is still open at the monotonic time ``until``.
+        OverflowError: It prints more than is read.
+    """
+    texts: dict[int, bytearray] = {}
+    with selectors.DefaultSelector() as streams:
+        for stream in (child.stdout, child.stderr):
+            assert stream is not None
+            texts[stream.fileno()] = bytearray()
+            streams.register(stream.fileno(), selectors.EVENT_READ)
+        while streams.get_map():
+            left = until - time.monotonic()
+            ready = streams.select(max(0.0, left))
+            if left <= 0:
+                raise subprocess.TimeoutExpired(child.args, left)
+            for key, _ in ready:
+                part = os.read(key.fd, _PART_BYTES)
+                texts[key.fd] += part
+                if not part:
+                    streams.unregister(key.fd)
+            if max(map(len, texts.values())) > _TEXT_BYTES:
+                raise OverflowError
+    out, errors = (text.decode("utf-8", "replace") for text in texts.values())
+    return out, errors
 
 
 def cpu_busy_ratio(seconds: float, stopping: threading.Event) -> float | None:

@@ -10,7 +10,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ...collectors.application.client import ApiClient, RefusedError, UnreachableError
+from ...collectors.application.client import (
+    ODD_ANSWER,
+    ApiClient,
+    RefusedError,
+    UnreachableError,
+    whole_characters,
+)
 from ...collectors.application.gstreamer import Buffers, ElementWatch, check_log_is_free, traced
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.children.process import CannotStartError
@@ -137,10 +143,14 @@ def run(arguments: argparse.Namespace) -> int:
                     unit=arguments.unit,
                     timeout_seconds=_LONGEST_SECONDS,
                 )
+                run_id = str(window["run_id"])
+            except ODD_ANSWER as error:
+                odd = client.odd_answer(error)
+                return _measure_here(arguments, argv, relay, f"measured here: {odd.message}")
             except (UnreachableError, RefusedError) as error:
                 why = error.message if isinstance(error, UnreachableError) else error
                 return _measure_here(arguments, argv, relay, f"measured here: {why}")
-            return _measure_there(arguments, argv, relay, client, str(window["run_id"]))
+            return _measure_there(arguments, argv, relay, client, run_id)
         except CannotStartError as error:
             _print(f"tegrascope: {error}")
             return error.status
@@ -174,14 +184,14 @@ def _measure_there(
             outcome=outcome,
             reason=reason,
         )
-        document = _await_report(client, run_id, relay)
+        report = _await_report(client, run_id, relay)
     except UserError as error:
         _print(f"tegrascope: {arguments.workload} is not measured: {error}")
         return ended.status
-    if document is None:
+    if report is None:
         _print(f"tegrascope: not paired yet; later: tegrascope runs show {run_id}")
     else:
-        _print_report(arguments, RunReport.model_validate(document), notes)
+        _print_report(arguments, report, notes)
     return ended.status
 
 
@@ -223,12 +233,14 @@ def _times(ended: ProgramEnd, buffers: Buffers | None, announced: int | None) ->
     }
 
 
-def _await_report(client: ApiClient, run_id: str, relay: SignalRelay) -> Any:
+def _await_report(client: ApiClient, run_id: str, relay: SignalRelay) -> RunReport | None:
     """Return the report of a window once it is paired, or ``None`` if that takes too long."""
     until = time.monotonic() + _PAIRING_SECONDS
     while time.monotonic() < until and not relay.interrupted.wait(0.1):
         try:
-            return client.get(f"/api/v1/runs/{run_id}")
+            return RunReport.model_validate(client.get(f"/api/v1/runs/{run_id}"))
+        except ODD_ANSWER as error:
+            raise client.odd_answer(error) from None
         except RefusedError as error:
             if error.status != 404:
                 raise
@@ -397,6 +409,8 @@ def _print(line: str) -> None:
 
 def _post(client: ApiClient, **event: object) -> Any:
     known = {name: value for name, value in event.items() if value is not None}
+    if isinstance(reason := known.get("reason"), str):
+        known["reason"] = whole_characters(reason)
     for _ in range(5):
         try:
             return client.post("/api/v1/windows", json.dumps(known).encode())

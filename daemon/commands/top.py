@@ -5,7 +5,7 @@ import sys
 
 from rich.console import Console
 
-from ...collectors.application.client import ApiClient
+from ...collectors.application.client import ODD_ANSWER, ApiClient
 from ...parsers.errors import UserError
 from ...parsers.records import Record
 from ..terminal import standard_output
@@ -68,7 +68,14 @@ def add(option: Options) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show one daemon until a key ends it, or once."""
-    client = DaemonClient(ApiClient(arguments.url), arguments.interval)
+    api = ApiClient(arguments.url)
+    try:
+        return _show(DaemonClient(api, arguments.interval), arguments)
+    except ODD_ANSWER as error:  # the screen shows many values of the answer, as they are
+        raise api.odd_answer(error) from None
+
+
+def _show(client: DaemonClient, arguments: argparse.Namespace) -> int:
     console = Console(highlight=False, emoji=False, markup=False)
     glyphs = glyphs_of(console.encoding)
     is_once = arguments.once or arguments.json

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import pandas
 
-from ...collectors.application.client import ApiClient
+from ...collectors.application.client import ODD_ANSWER, ApiClient
 from ...collectors.lines.replay import log_path
 from ...collectors.paths import is_file
 from ...parsers.errors import UserError
@@ -126,7 +126,7 @@ def runs(store_or_url: str | Path) -> pandas.DataFrame:
         UserError: The store is missing or cannot be read, or the daemon does not answer.
     """
     if str(store_or_url).startswith(("http://", "https://")):
-        return runs_frame(_served(str(store_or_url)))
+        return runs_frame(served_runs(str(store_or_url)))
     path = Path(store_or_url)
     try:
         return runs_frame(History(path if is_file(path) else path / "tegrascope.db").runs())
@@ -171,8 +171,12 @@ def write_frame(frame: pandas.DataFrame, path: Path | None, kind: str) -> None:
         frame.to_parquet(output.buffer, index=False)
 
 
-def _served(url: str) -> Iterator[dict[str, Any]]:
-    """Yield the runs that a daemon serves, page by page, each once."""
+def served_runs(url: str, most_runs: int = 1_000_000) -> Iterator[dict[str, Any]]:
+    """Yield the runs that a daemon serves, page by page, each once.
+
+    Raises:
+        UserError: The daemon does not answer, or it has more runs than a table can hold.
+    """
     client = ApiClient(url, timeout_seconds=30, largest_bytes=_LARGEST_PAGE_BYTES)
     before: dict[str, float] = {}
     seen: set[str] = set()
@@ -180,16 +184,20 @@ def _served(url: str) -> Iterator[dict[str, Any]]:
         query = urlencode({"limit": _RUNS_PER_PAGE, **before})
         try:
             page = client.get(f"/api/v1/runs?{query}")["runs"]
-        except (TypeError, KeyError):
-            raise UserError(f"{client.url} returns no runs", "name a running daemon") from None
+            new = [dict(run) for run in page if run["run_id"] not in seen]
+            seen.update(run["run_id"] for run in new)
+            is_last = not new or len(page) < _RUNS_PER_PAGE
+            if not is_last:
+                # A float of seconds is a few hundred nanoseconds coarse: pages overlap a little.
+                before["before"] = page[-1]["started_wall_ns"] / 1e9 + 1e-6
+        except ODD_ANSWER as error:
+            raise client.odd_answer(error) from None
         except UserError as error:
             raise UserError(
                 f"{client.url} returns no runs ({error.message})", error.remedy
             ) from None
-        new = [run for run in page if run["run_id"] not in seen]
+        if len(seen) > most_runs:
+            raise UserError(f"{client.url} has over {most_runs} runs", "read its database file")
         yield from new
-        if not new or len(page) < _RUNS_PER_PAGE:
+        if is_last:
             return
-        seen.update(run["run_id"] for run in new)
-        # A float of seconds is a few hundred nanoseconds coarse: the pages overlap a little.
-        before["before"] = page[-1]["started_wall_ns"] / 1e9 + 1e-6

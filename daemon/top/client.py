@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from ...collectors.application.client import ApiClient
+from ...collectors.application.client import ODD_ANSWER, ApiClient
 from ...parsers import signals
-from ...parsers.errors import UserError
 
 # The numbers of a sample, by column.
 Values = Mapping[str, float]
@@ -126,10 +125,8 @@ class DaemonClient:
         """Ask once, also for the runs if one has ended since; raise UserError without a daemon."""
         try:
             return self._ask()
-        # A number or a text where a mapping belongs, or infinity where a time does.
-        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
-            words = f"{self.url} does not answer as a daemon of this version does ({error!r:.200})"
-            raise UserError(words, "use the same release on both sides") from None
+        except ODD_ANSWER as error:
+            raise self._client.odd_answer(error) from None
 
     def _ask(self) -> ScreenState:
         status = self._client.get("/api/v1/status")

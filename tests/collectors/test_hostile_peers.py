@@ -1,6 +1,9 @@
 """Every client that reads a peer over HTTP ends with one clear line, whatever the peer sends."""
 
+import itertools
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from tegrascope.collectors.application.client import ApiClient
+from tegrascope.collectors.application.lock_in import lock_in
+from tegrascope.collectors.application.window import window
 from tegrascope.collectors.board.machine import Machine
 from tegrascope.collectors.http_peer import (
     HttpPeer,
@@ -18,6 +23,7 @@ from tegrascope.collectors.http_peer import (
     header_secrets,
 )
 from tegrascope.daemon.export.otlp_sender import Sender
+from tegrascope.daemon.tables.frames import served_runs
 from tegrascope.daemon.top.client import DaemonClient
 from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.inference.events import Order
@@ -110,6 +116,87 @@ def test_client_of_a_hostile_peer_ends_with_one_line(client, mode):
     assert "Traceback" not in problem
 
 
+ODD_DOCUMENTS = (
+    b"3",
+    b"null",
+    b"[]",
+    b"{}",
+    b'"text"',
+    b'{"status": 1, "runs": 3, "workloads": {"a": 1}, "time": "now", "run_id": [], "enough": 1}',
+    b'{"runs": [3], "workloads": [[]], "time": Infinity, "run_id": 1, "steps_seconds": [-1, "a"]}',
+    b'{"runs": [{"run_id": {}}], "run_id": 1, "steps_seconds": [1e300], "enough": {"seconds": []}}',
+    b'{"runs": {"run_id": 1}, "run_id": 1, "steps_seconds": [NaN], "timeout_seconds": -1}',
+)
+
+
+def _read_top(url: str, _: object) -> None:
+    DaemonClient(ApiClient(url)).ask()
+
+
+def _read_runs(url: str, _: object) -> None:
+    list(served_runs(url))
+
+
+def _read_window(url: str, token: object) -> None:
+    window("w", url=url, token_file=token, strict=True).start()
+
+
+def _read_lock_in(url: str, token: object) -> None:
+    with lock_in("w", 5.0, url=url, token_file=token):
+        pass
+
+
+@pytest.mark.parametrize("document", ODD_DOCUMENTS)
+@pytest.mark.parametrize("read", [_read_top, _read_runs, _read_window, _read_lock_in])
+def test_document_of_another_shape_is_an_error_with_the_address(tmp_path, read, document):
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    with _Echo(b"200 OK", document) as url:
+        with pytest.raises(UserError, match="does not answer as a daemon") as caught:
+            read(url, token)
+        assert url in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 600
+
+
+def test_daemon_that_never_ends_its_runs_is_an_error():
+    """Each page is full of runs that nobody has seen."""
+    numbers = itertools.count()
+
+    def page() -> bytes:
+        runs = [{"run_id": str(next(numbers)), "started_wall_ns": 5} for _ in range(1000)]
+        return json.dumps({"runs": runs}).encode()
+
+    with _Echo(b"200 OK", page) as url, pytest.raises(UserError, match="over 2500 runs"):
+        list(served_runs(url, most_runs=2500))
+
+
+def test_values_that_the_screen_cannot_show_are_an_error_with_the_address():
+    answer = {"workloads": [], "time": 5, "runs": [], "samples": [], "total_rails": []}
+    body = json.dumps({**answer, "sources": [{"up": True}], "companions": 3}).encode()
+    with _Echo(b"200 OK", body) as url:
+        argv = (sys.executable, "-m", "tegrascope", "top", "--once", "--url", url)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"tegrascope: {url} does not answer as a daemon")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("document", [b"[]", b'{"run_id": "r1"}'])
+def test_exec_with_an_odd_daemon_runs_its_program_and_says_so(tmp_path, document):
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    with _Echo(b"200 OK", document) as url:
+        where = ("--url", url, "--token-file", str(token))
+        argv = (sys.executable, "-m", "tegrascope", "exec", "--workload", "w", *where)
+        done = subprocess.run(
+            (*argv, "--", "sh", "-c", "exit 7"), capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 7
+    assert "does not answer as a daemon of this version does" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_redirect_takes_no_secret_elsewhere(tmp_path):
     file = tmp_path / "headers"
     file.write_text("Authorization: Bearer SECRETKEY\n")
@@ -179,9 +266,9 @@ def test_token_and_password_that_a_daemon_repeats_are_not_shown(tmp_path):
 
 
 class _Echo:
-    """A server that answers each request with one status and one body."""
+    """A server that answers each request with one status, and one body or the next one."""
 
-    def __init__(self, status: bytes, body: bytes) -> None:
+    def __init__(self, status: bytes, body: "bytes | Callable[[], bytes]") -> None:
         from http.server import BaseHTTPRequestHandler, HTTPServer
 
         class Handler(BaseHTTPRequestHandler):
@@ -189,9 +276,10 @@ class _Echo:
                 self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 code, _, reason = status.partition(b" ")
                 self.send_response(int(code), reason.decode())
-                self.send_header("Content-Length", str(len(body)))
+                data = body if isinstance(body, bytes) else body()
+                self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
-                self.wfile.write(body)
+                self.wfile.write(data)
 
             def do_POST(self) -> None:
                 self.do_GET()

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tegrascope.collectors.board.machine import Machine, cpu_busy_ratio
+from tegrascope.collectors.board.machine import Answer, Machine, cpu_busy_ratio
 from tests.fakes.processes import Stopwatch, is_running, until
 
 
@@ -138,3 +138,13 @@ def test_load_of_the_cpu_is_a_share_and_ends_early():
     assert 0 <= found <= 1
     stopping.set()
     assert cpu_busy_ratio(3600.0, stopping) is not None
+
+
+@pytest.mark.parametrize("stream", ["", " >&2"])
+def test_program_that_prints_without_end_is_killed(machine, stream):
+    found = machine.run(("sh", "-c", f"yes{stream}"), 60.0)
+    assert found == Answer(None, "", "sh printed over 256 KiB")
+
+
+def test_output_without_a_last_newline_is_whole(machine):
+    assert machine.run(("printf", "a\\nb\\377")).out == "a\nb\ufffd"
