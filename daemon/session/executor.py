@@ -4,18 +4,21 @@ A driver that hangs or crashes takes down the worker. The next run starts anothe
 a run that the worker declines because it has loaded another model.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...collectors.base import SYSTEM_CLOCK, Clock, Stamped
 from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child
+from ...collectors.http_peer import Secrets
 from ...parsers.errors import ParseError
 from ...parsers.inference import events
 from ..measure.run_report import Outcome, SkipReason
+from ..settings.file import ConfigError, read_text
 
 _LOG = logging.getLogger(__name__)
 _START_SECONDS = 60.0
@@ -57,6 +60,7 @@ class Executor:
         self._clock = clock
         self._child: LineChild | None = None
         self._process = events.Process()
+        self._secrets = Secrets()  # of the present order
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
 
@@ -101,8 +105,21 @@ class Executor:
     ) -> Verdict:
         """Run an order and wait for its end; the worker is killed after the timeout.
 
-        ``on_event`` is called in this thread. The worker cannot cause an exception here.
+        ``on_event`` is called in this thread. The worker cannot cause an exception here. A key of
+        the order that a program or a library printed is not in the verdict: that is logged, stored
+        and shown to everybody who may read the page.
         """
+        self._secrets = _secrets_of(order)
+        verdict = self._run(order, timeout_seconds, on_event)
+        reason = None if verdict.reason is None else self._secrets.cover(verdict.reason)
+        return replace(verdict, reason=reason, log=tuple(map(self._secrets.cover, verdict.log)))
+
+    def _run(
+        self,
+        order: events.Order,
+        timeout_seconds: float,
+        on_event: Callable[[events.RunEvent], None],
+    ) -> Verdict:
         until_ns = self._clock.monotonic_ns() + int(timeout_seconds * 1e9)
         if self._child is not None and (self._child.exited or self._process != order.process):
             self.close()
@@ -132,7 +149,7 @@ class Executor:
                         return self._bury(child, "declines its first order")
                     self.close()
                     left = (until_ns - self._clock.monotonic_ns()) / 1e9
-                    return self.run(order, max(0.0, left), on_event)
+                    return self._run(order, max(0.0, left), on_event)
                 if isinstance(event, events.Finished):
                     on_event(event)
                     log = () if event.ending == "ok" else child.last_words
@@ -185,5 +202,16 @@ class Executor:
         elif child.returncode is not None:
             what += f", with status {child.returncode}"
         words = f"; its last words: {child.last_words[-1]}" if child.last_words else ""
+        words = self._secrets.cover(words)
         _LOG.warning("%s: the worker %s%s", self.device, what, words)
         return Verdict("failed", f"the worker {what}{words}", log=child.last_words)
+
+
+def _secrets_of(order: events.Order) -> Secrets:
+    """Return the keys of the servers that an order asks; a file that cannot be read has none."""
+    keys: list[str] = []
+    for access in (order.server, order.scrape):
+        if access is not None and access.api_key_file is not None:
+            with contextlib.suppress(ConfigError, RuntimeError):  # also: no home directory
+                keys += read_text(Path(access.api_key_file).expanduser()).split()
+    return Secrets(keys)

@@ -10,6 +10,7 @@ import pytest
 
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.parsers.inference.events import Order, Process, RunEvent
+from tegrascope.parsers.inference.servers import CounterPage
 
 ORDER = Order(run_id="r1", backend="x", device="cpu", model="m", model_directory="/tmp", count=1)
 
@@ -69,6 +70,25 @@ def test_last_lines_of_the_worker_are_kept_unless_it_is_ok(executor_of, ending):
 def test_last_lines_of_a_worker_that_dies_are_kept(executor_of):
     verdict, _ = run(executor_of("print('[E] of TensorRT', file=sys.stderr); os._exit(3)"))
     assert verdict.log == ("[E] of TensorRT",)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        'tell(event="finished", ending="failed", reason="SECRETKEY is bad", **run); sys.exit()',
+        'print("Bearer SECRETKEY", file=sys.stderr, flush=True); sys.exit(3)',
+    ],
+)
+def test_key_of_the_order_is_in_no_verdict_and_no_log(executor_of, tmp_path, caplog, end):
+    """A program may print the header that it sends."""
+    key = tmp_path / "key"
+    key.write_text("SECRETKEY\n")
+    scrape = CounterPage(url="http://127.0.0.1:1", api_key_file=str(key))
+    executor = executor_of(f'print("key SECRETKEY", file=sys.stderr, flush=True)\n{end}')
+    verdict = executor.run(ORDER.model_copy(update={"scrape": scrape}), 120.0, lambda _: None)
+    assert verdict.outcome == "failed"
+    assert "[secret]" in verdict.reason
+    assert "SECRET" not in f"{verdict}{caplog.text}"
 
 
 def test_babble_is_no_event(executor_of):
