@@ -4,11 +4,12 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from .. import __version__
 from ..parsers.errors import UsageError, UserError, file_error
-from ..parsers.values import printable
+from ..parsers.values import is_unicode, printable
 from .commands import COMMANDS, load
 from .terminal import FAILED, GOOD, USAGE, discard, flush
 
@@ -29,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if unknown:
                 # By the parser of the command, which knows its options.
                 arguments.misuse(f"unrecognized arguments: {' '.join(unknown)}")
+            _check_unicode(arguments)
             return int(arguments.command(arguments))
         finally:
             flush()
@@ -42,6 +44,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return GOOD
     except OSError as error:
         return _fail(file_error(error))
+
+
+def _check_unicode(arguments: argparse.Namespace) -> None:
+    """Refuse names that are not UTF-8: neither JSON nor the store could hold them.
+
+    The words of a program that is run pass as they are.
+    """
+    for option, value in vars(arguments).items():
+        if option == "program":
+            continue
+        for word in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(word, (str, Path)) and not is_unicode(str(word)):
+                raise UsageError(f"{word} is not UTF-8", "give another name, or rename the file")
 
 
 def _fail(error: UserError) -> int:

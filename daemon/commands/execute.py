@@ -22,10 +22,10 @@ from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.children.process import CannotStartError
 from ...collectors.children.program import ProgramEnd, SignalRelay
 from ...collectors.simulator.physics import LANES
-from ...parsers.errors import UsageError, UserError
+from ...parsers.errors import UserError
 from ...parsers.inference.events import PrintedCounts, plural, unit_name
 from ...parsers.inference.marks import TIMES_AT_MOST
-from ...parsers.values import LABEL_NAME, LABEL_NAME_FORM, is_unicode, printable
+from ...parsers.values import LABEL_NAME, LABEL_NAME_FORM, printable
 from ..measure.run_report import Outcome, RunReport, RunTrace
 from ..measure.timeline import Timeline
 from ..session.executor import Verdict
@@ -113,8 +113,6 @@ _OURS = ("config", "telemetry", "interval", "baseline", "state_dir")
 
 def run(arguments: argparse.Namespace) -> int:
     """Run a program, pair its time with telemetry, and print a summary on standard error."""
-    if not is_unicode(arguments.workload):
-        raise UsageError("--workload is not UTF-8", "name the workload in UTF-8")
     argv = list(arguments.program)
     if argv[:1] == ["--"]:
         del argv[0]

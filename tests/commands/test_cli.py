@@ -539,3 +539,22 @@ def test_runs_of_a_store_elsewhere(tmp_path, capsys):
     Store(tmp_path / "mine.db").close()
     assert main(["runs", "list", "--state-dir", str(tmp_path / "mine.db")]) == 0
     assert capsys.readouterr().out.startswith("run ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("inspect", "--json", "a\udcff.onnx"),
+        ("parse", "good.log", "a\udcff.log"),
+        ("exec", "--workload", "\udced\udca0\udc80", "--", "true"),
+        ("top", "--url", "http://a\udcff"),
+        ("check-config", "a\udcff.yaml"),
+    ],
+)
+def test_name_that_is_not_utf_8_is_one_line(words, capsys):
+    """Python has half a character for each of its bytes, and no document can hold that."""
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    (line,) = err.splitlines()
+    assert "is not UTF-8: give another name, or rename the file" in line
