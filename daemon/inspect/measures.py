@@ -87,7 +87,8 @@ def _is_bias_of_product(graph: Graph, node: Node) -> bool:
         return False
     bias = next(graph.tensor(name) for name in node.inputs if name != data[0].name)
     made = graph.output(source).shape
-    if len(graph.varying_inputs(source)) != 1 or made is None or bias.rank != 1:
+    # The product of two vectors has no dimension that a bias could belong to.
+    if len(graph.varying_inputs(source)) != 1 or not made or bias.rank != 1:
         return False
     return bias.length(0) in (1, made[-1])
 
@@ -353,7 +354,8 @@ def _mode(shape: Shape, data: Shape) -> str:
         return "uniform"
     if len(full) != len(data):
         return "other"
-    if full == (*(1,) * (len(data) - 3), data[-3], 1, 1):
+    # A tensor of one or two dimensions has no channels.
+    if len(data) >= 3 and full == (*(1,) * (len(data) - 3), data[-3], 1, 1):
         return "channel"
     is_whole = full[-3:] == data[-3:] and all(length == 1 for length in full[:-3])
     return "element" if is_whole or full == data else "other"
