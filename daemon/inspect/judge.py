@@ -1,6 +1,7 @@
 """Judge each node of a model by the rules of one TensorRT, and compare that with evidence."""
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -301,6 +302,7 @@ _FORMS = (
     " bench, or a build log"
 )
 _SHORTEST_KEY = 6
+_LIST_OF_7 = re.compile(r"-{5,} *Layers running on (?:DLA|GPU): *$", re.MULTILINE)
 
 
 def check_builder(graph: Graph, inspection: Inspection, answers: LayerAnswers) -> EvidenceCheck:
@@ -446,7 +448,13 @@ def _in_file(path: Path) -> BuiltPlacement:
             return BuiltPlacement(built, str(path), _digest(document))
         is_engine = isinstance(document, dict) and "Layers" in document
         placement = placement_of((), text, "dla0") if is_engine else Placement()
-    if placement.verdict == "unknown" and not placement.dla_layers and not placement.gpu_layers:
+    is_empty = not placement.dla_layers and not placement.gpu_layers
+    if placement.verdict == "unknown" and is_empty and _LIST_OF_7.search(text):
+        raise UserError(
+            f"{path} has the list of layers that TensorRT 7 prints, in braces: it is not read",
+            "build the model with TensorRT 8.4 or newer, and give that log",
+        )
+    if placement.verdict == "unknown" and is_empty:
         raise UserError(f"{path} contains no placement of layers on a DLA", _FORMS)
     return BuiltPlacement(placement, str(path))
 

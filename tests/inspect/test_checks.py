@@ -340,6 +340,19 @@ def test_a_file_without_a_placement_is_rejected(tmp_path, content, says):
     assert "tegrascope engines list" in str(caught.value)
 
 
+def test_list_of_tensorrt_7_is_named(tmp_path):
+    """It stands in braces behind its heading, and its layers have other names."""
+    path = tmp_path / "build.log"
+    path.write_text(
+        "INFO: [TRT]: --------------- Layers running on DLA: \n"
+        "INFO: [TRT]: {conv1,bn1,relu1}, {conv2,relu2}, \n"
+        "INFO: [TRT]: --------------- Layers running on GPU: \n"
+        "INFO: [TRT]: (Unnamed Layer* 5) [Softmax], \n"
+    )
+    with pytest.raises(UserError, match=r"list of layers that TensorRT 7 prints.*8\.4 or newer"):
+        find_evidence(str(path), tmp_path)
+
+
 @pytest.fixture
 def runs(tmp_path):
     """A store with a run on a DLA and one on a GPU."""
