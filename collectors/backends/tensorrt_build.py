@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Order
 from ...parsers.inference.placement import Built, Int8Scales, Precision
-from ...parsers.inference.trtexec import missing_operator
+from ...parsers.inference.trtexec import cause_of, missing_operator
 from ..base import write_atomic
 from ..models.quantised import translate
 from .base import input_shapes, lacks_operator
@@ -34,7 +34,7 @@ _LETTERS = {"INTERNAL_ERROR": "E", "ERROR": "E", "WARNING": "W", "INFO": "I", "V
 _KEPT_OF_VERBOSE = "Layer("
 # TensorRT logs it as an error in each build after the first. The build goes on without the cache.
 _NO_ERROR = "timing cache will not be used"
-_NOISE = re.compile(r"^\[E\] (?:\d+: )?|\(?\[?[\w./]+\.(?:cpp|h)::\S+::\d+\]\)? ?")
+_NOISE = re.compile(r"^(?:\d+: )|\(?\[?[\w./]+\.(?:cpp|h)::\S+::\d+\]\)? ?")
 
 # Types of inputs and outputs that numpy has, and its name of each.
 DTYPES = {"FLOAT": "float32", "HALF": "float16"}
@@ -117,14 +117,15 @@ def logger_of(trt: Any) -> tuple[Any, LogLines]:
 
 
 def reason_in(lines: Iterable[str]) -> str:
-    """Return the last error in a log, without its place in the sources.
+    """Return the error in a log that is the cause of a failure, without its place in the sources.
 
     >>> reason_in(["[I] begin", "[E] 4: [network.cpp::validate::3062] Error Code 4: No outputs."])
     'Error Code 4: No outputs.'
     """
     # A copy, since threads of the library may still append.
     errors = [line for line in tuple(lines) if line.startswith("[E]")]
-    return _NOISE.sub("", errors[-1]).strip() if errors else "its log gives no reason"
+    cause = cause_of([line.removeprefix("[E] ") for line in errors])
+    return "its log gives no reason" if cause is None else _NOISE.sub("", cause).strip()
 
 
 def load_plugins(trt: Any, paths: Sequence[str]) -> None:

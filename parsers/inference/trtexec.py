@@ -23,6 +23,7 @@ _TAG = re.compile(r"\[TensorRT v(?:(\d)(\d)(\d\d)|(\d\d)(\d\d)(\d\d))\]")
 # Printed after each failure, for any reason.
 _GENERIC = (
     "building engine failed",
+    "engine creation failed",
     "engine could not be created from network",
     "engine deserialization failed",
     "engine set up failed",
@@ -33,6 +34,21 @@ _GENERIC = (
     "inference set up failed",
     "network and config setup failed",
     "parsing model failed",
+)
+# Patterns of errors in small letters; see ``cause_of``. Sources are public logs of 7.1 to 10.
+_CONSEQUENCE = re.compile(
+    # The builder of 8.x asserts this after each failed build.
+    r"assertion engine != nullptr failed"
+    r"|\((?:engine deserialization|building engine) failed\.? *\)"
+    r"|--- (?:begin|end) node ---"
+)
+_REMARK = re.compile(r"api usage error \(parameter check failed")
+_CAUSE = re.compile(
+    r"could not find any implementation for node"
+    r"|assertion .* failed"
+    r"|not supported on dla|falling back to gpu is not enabled"
+    r"|failure to submit program to dla|error code \d+: dla\b"
+    r"|cannot create dla engine"
 )
 # Names of one exported inference, the newer ones first.
 _STARTS = ("startH2dMs", "startInMs", "startComputeMs")
@@ -143,23 +159,52 @@ def _nanoseconds(one: Mapping[str, object], names: Sequence[str]) -> int | None:
 
 
 def reason_in(lines: Sequence[str]) -> str | None:
-    """Return the last error with a reason of its own; ``None`` without any.
+    """Return the error that is the cause of a failure; ``None`` without any error.
 
     >>> reason_in(["[E] Cannot create DLA engine, 0 not available", "[E] Engine set up failed"])
     'Cannot create DLA engine, 0 not available'
     """
-    generic: str | None = None
-    for line, follows in zip(reversed(lines), ("", *reversed(lines)), strict=False):
+    errors: list[str] = []
+    for line, follows in zip(lines, [*lines[1:], ""], strict=False):
         text = message_of(line)
         if "[E] " not in line[:64] or not text:
             continue
         # A parser's error continues in the next line, which has no severity.
         if text.endswith(":") and follows.strip():
             text = f"{text} {follows.strip()}"
-        if not text.lower().startswith(_GENERIC) and "--- End node ---" not in text:
-            return text
-        generic = generic or text
-    return generic
+        errors.append(text)
+    return cause_of(errors)
+
+
+def cause_of(errors: Sequence[str]) -> str | None:
+    """Return the cause among the errors of one failure, in the order of their printing.
+
+    Errors are of four kinds. A *cause* is known to end a build or a run: the first one counts,
+    since others follow from it. Of errors of unknown kind the last one counts. A *remark* about an
+    option does not end a build, and a *consequence* is printed after each failure.
+
+    >>> cause_of(["no such file", "Error Code 2: … (Assertion engine != nullptr failed. )"])
+    'no such file'
+    """
+    others: list[str] = []
+    remarks: list[str] = []
+    consequences: list[str] = []
+    for error in errors:
+        text = error.lower()
+        if not any(map(str.isalpha, text)):
+            continue  # The last line of a message may be a bracket.
+        if text.startswith(_GENERIC) or _CONSEQUENCE.search(text):
+            consequences.append(error)
+        elif _REMARK.search(text):
+            remarks.append(error)
+        elif _CAUSE.search(text):
+            return error
+        else:
+            others.append(error)
+    for kind in (others, remarks, consequences):
+        if kind:
+            return kind[-1]
+    return None
 
 
 _NO_PLUGIN = re.compile(r"(?:could not|cannot) find plugin: *(\w+)", re.IGNORECASE)

@@ -17,7 +17,7 @@ from tegrascope.collectors.backends.base import make_input, require_pure
 from tegrascope.collectors.backends.build_turn import LOCK_NAME
 from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.collectors.backends.tensorrt import TensorRt
-from tegrascope.collectors.backends.tensorrt_build import logger_of
+from tegrascope.collectors.backends.tensorrt_build import logger_of, reason_in
 from tegrascope.collectors.backends.tensorrt_probe import look
 from tegrascope.parsers.errors import BackendUnavailable, DeviceLostError, UserError
 from tegrascope.parsers.inference.events import Order
@@ -384,6 +384,18 @@ def test_another_fixed_batch_is_refused(desk, tmp_path):
     """The model's own batch stands."""
     with pytest.raises(UserError, match="batch of 1 for input 'given', not 2"):
         desk.make(write_chain(tmp_path / "one.onnx", "Conv"), batch=2)
+
+
+def test_reason_of_a_failed_build_is_its_cause():
+    """What the builder prints after each failed build follows from the cause."""
+    lines = [
+        "[E] 10: [optimizer.cpp::computeCosts::3728] Error Code 10: Internal Error (Could not find"
+        " any implementation for node {ForeignNode[conv1...relu9]}.)",
+        "[E] 2: [builder.cpp::buildSerializedNetwork::751] Error Code 2: Internal Error (Assertion"
+        " engine != nullptr failed. )",
+    ]
+    assert reason_in(lines).startswith("Error Code 10: Internal Error (Could not find any")
+    assert "engine != nullptr" in reason_in(lines[1:])
 
 
 def test_what_the_parser_refuses_is_told(desk, tmp_path):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from tegrascope.parsers.errors import UnreadableError
 from tegrascope.parsers.inference.events import Order
 from tegrascope.parsers.inference.trtexec import (
     build_arguments,
+    cause_of,
     chooses_types,
     context_bytes_in,
     message_of,
@@ -21,6 +23,8 @@ from tegrascope.parsers.inference.trtexec import (
     run_arguments,
     version_in,
 )
+
+CASES = Path(__file__).parents[1] / "cases"
 
 # Made after the form that public sources and logs show of 8.4, of 8.6 to 10, and of 11.
 SUMMARY_84 = """
@@ -155,6 +159,91 @@ def test_no_text_is_fatal(lines):
 )  # fmt: skip
 def test_reason_is_the_telling_one(lines, reason):
     assert reason_in(lines) == reason
+
+
+# What releases print after each failed build or load.
+AFTER_BUILD = [
+    "[E] Error[2]: [builder.cpp::buildSerializedNetwork::636] Error Code 2: Internal Error"
+    " (Assertion engine != nullptr failed. )",
+    "[E] Engine could not be created from network",
+    "[E] Building engine failed",
+    "[E] Failed to create engine from model or file.",
+    "[E] Engine set up failed",
+    "&&&& FAILED TensorRT.trtexec [TensorRT v8401] # trtexec --onnx=model.onnx",
+]
+AFTER_LOAD = [
+    "[E] Error[4]: [runtime.cpp::deserializeCudaEngine::66] Error Code 4: Internal Error"
+    " (Engine deserialization failed.)",
+    "[E] Engine deserialization failed",
+    "[E] Got invalid engine!",
+    "[E] Inference set up failed",
+]
+NO_KERNEL = (
+    "Error[10]: [optimizer.cpp::computeCosts::3728] Error Code 10: Internal Error (Could not find"
+    " any implementation for node {ForeignNode[Conv_0...Relu_8]}.)"
+)
+# Made after the public reports that the name of each gives.
+FAILURES = {
+    "8.5 on a Xavier NX: no implementation": (NO_KERNEL, AFTER_BUILD),
+    "8.5 on an Orin: no implementation": (
+        NO_KERNEL.replace("Error[10]", "10"), AFTER_BUILD
+    ),
+    "8.4: a program that the DLA does not take": (
+        "Error[1]: [nvdlaUtils.cpp::submit::198] Error Code 1: DLA (Failure to submit program to"
+        " DLA engine.)",
+        ["[E] Error occurred during inference"],
+    ),
+    "8.5: direct IO without an implementation": (
+        "Error[10]: [optimizer.cpp::computeCosts::3728] Error Code 10: Internal Error (Could not"
+        " find any implementation for node Reformatting CopyNode for Input Tensor 0 with"
+        " DIRECT_IO.)",
+        AFTER_BUILD,
+    ),
+    "8.6: an engine of another release": (
+        "Error[1]: [stdArchiveReader.cpp::StdArchiveReader::32] Error Code 1: Serialization"
+        " (Serialization assertion magicTagRead == kMAGIC_TAG failed.Magic tag does not match)",
+        AFTER_LOAD,
+    ),
+    "7.1: a network that is refused": (
+        "[TRT] Network must have at least one output",
+        ["[E] Engine creation failed", "[E] Engine set up failed"],
+    ),
+    "8.0 on a Nano: a layer that no DLA has": (
+        "[TRT] Default DLA is enabled but layer conv1 is not supported on DLA and falling back to"
+        " GPU is not enabled.",
+        AFTER_BUILD,
+    ),
+}  # fmt: skip
+
+
+REMARK = (
+    "[E] Error[3]: [builderConfig.cpp::setFlag::65] Error Code 3: API Usage Error (Parameter check"
+    " failed at: optimizer/api/builderConfig.cpp::setFlag::65, condition: a."
+)
+
+
+@pytest.mark.parametrize(("cause", "after"), FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize("before", [[], [REMARK]])
+def test_reason_is_the_cause_and_not_what_follows_from_it(cause, after, before):
+    lines = [*before, f"[04/22/2024-19:51:27] [E] {cause}", *after]
+    assert reason_in(lines) == message_of(cause)
+    errors = [line for line in lines if "[E] " in line]
+    assert cause_of([message_of(line) for line in errors]) == message_of(cause)
+
+
+def test_reason_of_a_public_log_is_the_assertion_of_the_dla():
+    lines = (CASES / "trtexec_8.4.1_not_all_on_dla.log").read_text(encoding="utf-8").splitlines()
+    assert "isDLA(n->backend)" in reason_in(lines)
+
+
+def test_bracket_that_ends_a_message_is_no_reason():
+    assert cause_of(["API Usage Error (Parameter check failed", ")", "Engine set up failed"]) == (
+        "API Usage Error (Parameter check failed"
+    )
+
+
+def test_consequence_alone_is_better_than_nothing():
+    assert "engine != nullptr" in reason_in(AFTER_BUILD[:1])
 
 
 def test_versions_and_memory():
