@@ -18,8 +18,10 @@ from ...parsers.inference.events import (
     StageName,
 )
 from ...parsers.inference.layers import LayerProfile
+from ...parsers.inference.opsets import newest_opset
 from ...parsers.inference.placement import Built, Placement
 from ...parsers.values import some_of
+from ..models.files import facts_of
 
 if TYPE_CHECKING:
     import numpy
@@ -283,6 +285,24 @@ def lacks_operator(model: str, operator: str) -> UserError:
         f"{model} needs the operator {operator}, which TensorRT lacks, and no plug-in of this name"
         " is loaded",
         "name its library (plugins: [/path/lib.so] or --plugin), or export the model without it",
+    )
+
+
+def too_new(model: Path, version: str, reason: str) -> UserError | None:
+    """Return the error for a model that TensorRT did not read because of its opset, or ``None``.
+
+    Args:
+        version: The release of TensorRT.
+        reason: Why it did not read the model, in its own words.
+    """
+    opset, newest = facts_of(model).opset, newest_opset(version)
+    if opset is None or newest is None or opset <= newest:
+        return None
+    release = ".".join(version.split(".")[:2])
+    return UserError(
+        f"{model.name} has opset {opset}; TensorRT {release} reads up to {newest} ({reason})",
+        # The newer exporter of torch writes 18 at least, so that it cannot be asked for 17.
+        f"export it with torch.onnx.export(…, dynamo=False, opset_version={newest})",
     )
 
 

@@ -23,7 +23,7 @@ from ...parsers.inference.placement import Built, Int8Scales, Precision
 from ...parsers.inference.trtexec import cause_of, missing_operator
 from ..base import write_atomic
 from ..models.quantised import translate
-from .base import input_shapes, lacks_operator
+from .base import input_shapes, lacks_operator, too_new
 from .calibration import QUANTISE, Calibration, InputSpec, Say, check_request
 from .engine_cache import BuiltEngine, has_creators
 
@@ -349,6 +349,9 @@ class Builder:
             lines, last = tuple(self._lines), parser.num_errors - 1
             reason = parser.get_error(last).desc() if last >= 0 else reason_in(lines)
             words = " ".join(reason.split())
+            newer = too_new(self._model, str(self._trt.__version__), f"{_node_in(lines)}{words}")
+            if newer is not None:
+                raise newer
             if (operator := missing_operator((words, *lines))) is not None:
                 raise lacks_operator(self._model.name, operator)
             raise UserError(

@@ -35,6 +35,7 @@ from .base import (
     input_shapes,
     lacks_operator,
     require_pure,
+    too_new,
 )
 from .build_turn import clocks_now, turn_to_build
 from .engine_cache import BuiltEngine, EngineCache
@@ -53,6 +54,8 @@ _OF_LAYERS = ("[DlaLayer]", "[GpuLayer]", "Layer(", "Layers Running on", "offloa
 _NO_GRAPH = "without using CUDA graph"
 _DLA_GRAPH = "work of a DLA can't be captured"
 _SPOILT_PLAN = ("deserialization failed", "invalid engine")
+# Printed by every release after a model that its parser refused.
+_NOT_PARSED = "failed to parse onnx file"
 _NO_CUDA = (
     "cuda driver version is insufficient",
     "cuda initialization failure",
@@ -239,7 +242,10 @@ class Trtexec(SelfTimed):
             try:
                 child.finish()
                 if child.returncode != 0 or not is_file(part):
-                    raise child.failure("build")
+                    version = self.versions.get("tensorrt", "")
+                    is_unread = any(_NOT_PARSED in line.lower() for line in child.lines)
+                    newer = too_new(self._model, version, child.reason) if is_unread else None
+                    raise newer or child.failure("build")
                 plan = part.read_bytes()
             finally:
                 part.unlink(missing_ok=True)

@@ -128,6 +128,7 @@ def _locations(data: Data, begin: int, end: int, kind: int) -> Iterator[str]:
 
 # Paths of fields: the graph of a model, and in it an input, the name of a weight, an operator; of
 # an input its name and its dimensions; of a dimension its number or its name.
+_TO_OPSET, _OPSET_DOMAIN, _OPSET_VERSION = (8,), 1, 2
 _TO_GRAPH, _INPUT, _WEIGHT, _OPERATOR = (7,), (11,), (5, 8), (1, 4)
 _NAME, _DIMENSION, _NUMBER, _WORD = (1,), (2, 1, 2, 1), 1, 2
 _QUANTIZE = frozenset({"DequantizeLinear", "QuantizeLinear"})
@@ -146,10 +147,11 @@ class ModelInput(Record):
 
 
 class ModelFacts(Record):
-    """Inputs without weights, and the operators of the nodes."""
+    """Inputs without weights, the operators of the nodes, and the opset of ONNX's own ones."""
 
     inputs: tuple[ModelInput, ...] = ()
     operators: tuple[str, ...] = ()
+    opset: int | None = None
 
     @property
     def is_quantised(self) -> bool:
@@ -171,7 +173,22 @@ def read_model(data: Data) -> ModelFacts:
     return ModelFacts(
         inputs=tuple(one for one in inputs if one.name not in weights),
         operators=operators,
+        opset=_own_opset(data),
     )
+
+
+def _own_opset(data: Data) -> int | None:
+    """Return the opset of ONNX's own operators; None if the model does not name it."""
+    for begin, end in _at(data, 0, len(data), *_TO_OPSET):
+        domain, version = b"", None
+        for number, value, a, b in fields(data, begin, end):
+            if number == _OPSET_DOMAIN:
+                domain = data[a:b]
+            elif number == _OPSET_VERSION:
+                version = value
+        if domain in (b"", b"ai.onnx"):
+            return version
+    return None
 
 
 def _at(data: Data, begin: int, end: int, field: int, *rest: int) -> Iterator[tuple[int, int]]:

@@ -404,6 +404,21 @@ def test_what_the_parser_refuses_is_told(desk, tmp_path):
         desk.make(write_chain(tmp_path / "e.onnx", "Einsum"))
 
 
+@pytest.mark.parametrize(("version", "newest"), [("8.6.1", 17), ("10.3.0", 20)])
+def test_model_of_a_newer_opset_gets_the_export_line_that_works(desk, tmp_path, version, newest):
+    """The opset is named only where the parser refused the model, and is too new for it."""
+    desk.use(version)
+    newer = write_chain(tmp_path / "e.onnx", "Einsum", opset=newest + 1)
+    with pytest.raises(UserError) as caught:
+        desk.make(newer)
+    release = ".".join(version.split(".")[:2])
+    said = f"e.onnx has opset {newest + 1}; TensorRT {release} reads up to {newest} ("
+    assert caught.value.message.startswith(said)
+    assert f"dynamo=False, opset_version={newest}" in caught.value.remedy
+    with pytest.raises(UserError, match="needs the operator Einsum"):
+        desk.make(write_chain(tmp_path / "e.onnx", "Einsum", opset=newest))
+
+
 def test_a_device_that_is_no_accelerator_is_refused(desk, model):
     """TensorRT does not run on the CPU."""
     with pytest.raises(BackendUnavailable, match=r"no device 'cpu': use one of gpu, dla0, dla1"):

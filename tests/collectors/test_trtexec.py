@@ -417,6 +417,22 @@ def test_plug_ins_that_trtexec_cannot_load_are_refused(order, worker, tmp_path):
     assert (finished.ending, "loads no plug-in" in finished.reason) == ("failed", True)
 
 
+@pytest.mark.parametrize("trouble", ["no-plugin", "bad-model"])
+def test_model_of_a_newer_opset_gets_the_export_line_that_works(
+    trouble, order, worker, tmp_path, monkeypatch
+):
+    pytest.importorskip("onnx")
+    from tests.fakes.models import write_chain
+
+    monkeypatch.setenv("FAKE_TRTEXEC", trouble)
+    newer = write_chain(tmp_path / "n.onnx", "Relu", opset=20)
+    finished = worker.run(order("8.6", model=str(newer)))
+    assert finished.reason.startswith("n.onnx has opset 20; TensorRT 8.6 reads up to 17 (")
+    assert "dynamo=False, opset_version=17" in finished.reason
+    readable = write_chain(tmp_path / "o.onnx", "Relu", opset=17)
+    assert "reads up to" not in worker.run(order("8.6", model=str(readable))).reason
+
+
 def test_operator_without_a_plug_in_is_named(order, worker, monkeypatch):
     monkeypatch.setenv("FAKE_TRTEXEC", "no-plugin")
     finished = worker.run(order("8.6"))

@@ -10,7 +10,11 @@ FLOAT, HALF = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
 
 
 def write_chain(
-    path: Path, *operations: str, shape: tuple[int | str, ...] = (1, 4), kind: int = FLOAT
+    path: Path,
+    *operations: str,
+    shape: tuple[int | str, ...] = (1, 4),
+    kind: int = FLOAT,
+    opset: int = 13,
 ) -> Path:
     """Write a model whose nodes follow each other, each with one input and one output.
 
@@ -30,9 +34,9 @@ def write_chain(
         onnx.helper.make_tensor_value_info(name, kind, list(shape)) for name in names
     )
     graph = onnx.helper.make_graph(nodes, "chain", [given], [made], value_info=inner)
-    opset = [onnx.helper.make_opsetid("", 13)]
-    opset += [onnx.helper.make_opsetid(domain, 1) for domain, _, _ in plain if domain]
-    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=opset)
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    opsets += [onnx.helper.make_opsetid(domain, 1) for domain, _, _ in plain if domain]
+    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=opsets)
     path.write_bytes(model.SerializeToString())
     return path
 
