@@ -381,7 +381,10 @@ class Calibration:
             self.cache = CalibrationCache(release=self._release, scales=dict(scales))
         elif not is_data(path):
             self.cache = read_cache(path)
-            if self.cache.release != self._release:
+            if self.cache.origin is not None:
+                words = f"{path.name} is of {self.cache.origin}, not of TensorRT"
+                self.notes.append(f"{words}: its scales are used")
+            elif self.cache.release != self._release:
                 words = f"{path.name} is of TensorRT {self.cache.version}, not of this one"
                 self.notes.append(f"{words}: its scales are used as they are")
         else:

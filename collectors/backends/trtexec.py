@@ -229,7 +229,11 @@ class Trtexec(SelfTimed):
                 notes = plain.notes
                 cache = CalibrationCache(release=0, scales=plain.scales)
             elif order.calibration is not None:
-                cache = calibration.read_cache(Path(order.calibration).expanduser())
+                path = Path(order.calibration).expanduser()
+                cache = calibration.read_cache(path)
+                if cache.origin is not None:
+                    words = f"{path.name} is of {cache.origin}, not of TensorRT"
+                    notes = (f"{words}: its scales are used",)
             arguments = parser.build_arguments(
                 self._offered, order, self._shapes, str(model), str(part), str(layers)
             )

@@ -21,7 +21,13 @@ ALGORITHMS: Mapping[Method, str] = {
     "entropy": "EntropyCalibration2",
     "minmax": "MinMaxCalibration",
 }
-_HEADER = re.compile(r"TRT-([0-9]{4,6})-([A-Za-z][A-Za-z0-9]*)", re.ASCII)
+# Converters write the release as 8XXX; scales are of any release.
+_HEADER = re.compile(r"TRT-([0-9]{4,6}|[0-9]{1,2}X{3,4})-([A-Za-z][A-Za-z0-9]*)", re.ASCII)
+# The table of ONNX Runtime's quantiser: tensor, and the largest absolute value that was seen.
+_RANGE = re.compile(
+    r"(\S(?:.*\S)?) +([0-9]+(?:\.[0-9]+(?:e[-+]?[0-9]{1,3})?|e[-+]?[0-9]{1,3}))", re.ASCII
+)
+_LARGEST_INT8 = 127
 # A scale of 0 is one digit. Another with fewer than eight is the rest of a longer one.
 _LINE = re.compile(r"(.+): ?([0-9a-fA-F]{8}|0)", re.ASCII)
 
@@ -48,14 +54,17 @@ class CalibrationCache(Record):
     """The scales of a model's tensors: an int8 value times its scale is the real value.
 
     Attributes:
-        release: Number of the TensorRT that made it, as in its header: ``8601`` is 8.6.1.
+        release: Number of the TensorRT that made it, as in its header: ``8601`` is 8.6.1; 0 if that
+            is not known.
         algorithm: Name of the calibrator, as in its header: ``EntropyCalibration2`` ….
         scales: Tensor to scale, a 32-bit float; 0 for a tensor that is always 0.
+        origin: The program that wrote it, if that is not TensorRT.
     """
 
     release: int
     algorithm: str = ALGORITHMS["entropy"]
     scales: dict[str, float]
+    origin: str | None = None
 
     @property
     def version(self) -> str:
@@ -70,7 +79,9 @@ class CalibrationCache(Record):
 
 
 def parse_calibration(text: str) -> CalibrationCache:
-    r"""Parse the text of a calibration cache.
+    r"""Parse the text of a calibration cache, or of the table that ONNX Runtime writes.
+
+    That table has a value per tensor: the largest absolute value, which becomes 127 in int8.
 
     Raises:
         UnreadableError: The text is not a cache, a line is damaged, a scale is not a finite number
@@ -79,9 +90,13 @@ def parse_calibration(text: str) -> CalibrationCache:
     >>> parse_calibration("TRT-8601-EntropyCalibration2\ndata: 3c010a14\n").scales
     {'data': 0.007875937968492508}
     """
+    text = text.removeprefix("\ufeff")
     head, *lines = text.split("\n")
     found = _HEADER.fullmatch(head.strip())
     if found is None:
+        of_ranges = _read_ranges(text)
+        if of_ranges is not None:
+            return CalibrationCache(release=0, scales=of_ranges, origin="ONNX Runtime's quantiser")
         raise UnreadableError(f"it begins with {head[:60]!r}, not with TRT-NUMBER-ALGORITHM")
     scales: dict[str, float] = {}
     for number, line in enumerate(lines, start=2):
@@ -98,7 +113,33 @@ def parse_calibration(text: str) -> CalibrationCache:
         scales[name] = scale
     if not scales:
         raise UnreadableError("it has no scale")
-    return CalibrationCache(release=int(found[1]), algorithm=found[2], scales=scales)
+    is_named = found[1].isdigit()
+    return CalibrationCache(
+        release=int(found[1]) if is_named else 0,
+        algorithm=found[2],
+        scales=scales,
+        origin=None if is_named else f"a converter ({found[0]})",
+    )
+
+
+def _read_ranges(text: str) -> dict[str, float] | None:
+    """Return the scales of ONNX Runtime's table, or None if any line is not of it.
+
+    The form is plain, so one line of another form makes the whole text another one.
+    """
+    scales: dict[str, float] = {}
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        entry = _RANGE.fullmatch(line.rstrip())
+        if entry is None or entry[1] in scales:
+            return None
+        scale = float(entry[2]) / _LARGEST_INT8
+        try:
+            scales[entry[1]] = _float(_digits(scale))
+        except OverflowError:
+            return None
+    return scales or None
 
 
 def release_number(version: str) -> int:

@@ -42,6 +42,34 @@ def test_every_scale_survives(scales):
     assert parse_calibration(text.replace("\n", "\r\n")).render() == text
 
 
+@pytest.mark.parametrize("header", ["TRT-8XXX-EntropyCalibration2", "TRT-10XXX-MinMaxCalibration"])
+def test_header_of_a_converter_names_no_release(header):
+    """Its scales are those of any release."""
+    found = parse_calibration(f"\ufeff{header}\ndata: 3c008912\n")
+    assert found.scales == {"data": parse_calibration(SAMPLE).scales["data"]}
+    assert (found.release, found.algorithm) == (0, header.rpartition("-")[2])
+    assert header in found.origin
+
+
+def test_table_of_onnx_runtime_has_the_value_that_becomes_127():
+    table = "data 2.640000104904175\nconv 1/a b:0 1e-05\nalways 0.0\r\n\n"
+    found = parse_calibration(table)
+    assert found.origin == "ONNX Runtime's quantiser"
+    assert found.scales["data"] == pytest.approx(2.640000104904175 / 127, rel=1e-7)
+    assert found.scales["conv 1/a b:0"] == pytest.approx(1e-05 / 127, rel=1e-7)
+    assert found.scales["always"] == 0
+    assert parse_calibration(found.render().replace("TRT-0-", "TRT-8601-")).scales == found.scales
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hello world 5\n", "data 2.5\ndata 2.5\n", "data 2.5\nnoise\n", "data -2.5\n", "x 9.0e99"],
+)
+def test_text_that_is_nearly_such_a_table_is_refused(text):
+    with pytest.raises(UnreadableError, match="begins with"):
+        parse_calibration(text)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
