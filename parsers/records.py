@@ -15,7 +15,6 @@ from .signals import SIGNALS, Signal
 
 Ratio = Annotated[float, Field(ge=0, le=1), msgspec.Meta(ge=0, le=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
-Amount = Annotated[float, msgspec.Meta(ge=0)]
 GateState = Literal["on", "off"]
 
 
@@ -135,15 +134,17 @@ class Dla(Engine, frozen=True, kw_only=True, gc=False):
 class Rail(TelemetryRecord, frozen=True, gc=False):
     """Power on one supply rail, printed as ``VDD_IN 5139mW/4890mW``.
 
+    A reading below zero is valid: the monitor of an idle rail has an error of a step around zero.
+
     Attributes:
         instant_watts: Power as the line was printed; energy is made of this alone.
         average_watts: Mean since tegrastats started.
         maximum_watts: Highest since tegrastats started (R39).
     """
 
-    instant_watts: Amount
-    average_watts: Amount | None = None
-    maximum_watts: Amount | None = None
+    instant_watts: float
+    average_watts: float | None = None
+    maximum_watts: float | None = None
 
 
 class Sample(TelemetryRecord, frozen=True):

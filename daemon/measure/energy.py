@@ -244,10 +244,11 @@ _RAILS_AT_MOST = 64
 class EnergyCounters:
     """Joules of each rail and of the module since the start, and the seconds that they cover.
 
-    Neither decreases. Between two readings of a rail there is a trapezoid. A gap wider than
-    ``widest_gap_ns`` adds nothing to either, because its power is unknown. So the growth of joules
-    over the growth of seconds is mean power. The module's power is the sum of the total rails of
-    its rule, at samples that have all of them. Without a rule the module total is absent.
+    Neither decreases; power below zero counts as zero. Between two readings of a rail there is a
+    trapezoid. A gap wider than ``widest_gap_ns`` adds nothing to either, because its power is
+    unknown. So the growth of joules over the growth of seconds is mean power. The module's power is
+    the sum of the total rails of its rule, at samples that have all of them. Without a rule the
+    module total is absent.
     """
 
     def __init__(self, rule: RailRule | None = None) -> None:
@@ -291,9 +292,9 @@ class EnergyCounters:
             if rail in self._rails:
                 self._rails[rail].add(monotonic_ns, watts, widest)
             elif len(self._rails) < _RAILS_AT_MOST:
-                self._rails[rail] = _Counter(monotonic_ns, watts)
+                self._rails[rail] = _Counter(monotonic_ns, max(watts, 0.0))
         if self.rule is not None and (module := self.rule.watts(power)) is not None:
-            self._module = self._module or _Counter(monotonic_ns, module)
+            self._module = self._module or _Counter(monotonic_ns, max(module, 0.0))
             self._module.add(monotonic_ns, module, widest)
 
 
@@ -307,6 +308,11 @@ class _Counter:
     seconds: float = 0.0
 
     def add(self, at_ns: int, watts: float, widest: float) -> None:
+        # A rail that supplies draws no less than nothing: a reading below zero is the zero error of
+        # its monitor, seen on a rail without load. A counter of Prometheus must not fall, so the
+        # joules stay, and the seconds count, because the power in them is known. Readings are
+        # clipped and not the sum: a sum that owes joules would hide the next seconds of real work.
+        watts = max(watts, 0.0)
         if at_ns - self.at_ns <= widest:
             seconds = (at_ns - self.at_ns) / 1e9
             self.joules += (self.watts + watts) / 2 * seconds

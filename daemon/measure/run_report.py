@@ -226,15 +226,18 @@ class RailEnergy(Record):
     """Energy of one rail over the steady window.
 
     Attributes:
+    It may be below zero: the monitor of a rail without load has an error of a step around zero.
+    Readings keep their sign here, because errors of both signs cancel in a mean.
+
         baseline_watts: Loaded-idle power, interpolated to the window; ``None`` if not measured.
         net_joules: Gross minus baseline; may be negative within its uncertainty.
         counter_joules: Growth of the rail's own energy counter in the window, if it has one.
         counter_edge_joules: Possible error of that, either way, at the edges of the window.
     """
 
-    gross_joules: NonNegativeFloat
-    mean_watts: NonNegativeFloat
-    baseline_watts: NonNegativeFloat | None = None
+    gross_joules: float
+    mean_watts: float
+    baseline_watts: float | None = None
     net_joules: float | None = None
     counter_joules: NonNegativeFloat | None = None
     counter_edge_joules: NonNegativeFloat | None = None

@@ -240,9 +240,9 @@ class RailToken(Token):
         return 2
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
-        for signal, _ in zip(self.COLUMNS, words[1].split("/"), strict=False):
+        for signal, text in zip(self.COLUMNS, words[1].split("/"), strict=False):
             column = signal.column(self.label) if self._is_connected else NOWHERE
-            numbers.number(column, divisor=1000.0)
+            numbers.power(column, text)
 
     @classmethod
     def render(cls, sample: Sample) -> Iterator[str]:

@@ -109,6 +109,10 @@ class NumberMap:
         return self.number(column, HERTZ_PER_MEGAHERTZ)
 
     def celsius(self, column: str, text: str) -> None:
+    def power(self, column: str, text: str) -> None:
+        """Append a power; its sign is that of the text, which is equal in all lines."""
+        self.number(column, -1.0 if text.startswith("-") else 1.0, divisor=1000.0)
+
         """Append a temperature; its sign is that of the text."""
         is_negative = text.startswith("-")
         at = self.put(_DECIMAL_BITS, column, -1.0 if is_negative else 1.0)

@@ -22,11 +22,13 @@ LOWEST_CELSIUS, HIGHEST_CELSIUS = -100.0, 200.0
 _NUMBER = "[0-9]{1,9}"
 
 _TEMPERATURE = re.compile(f"-?{_NUMBER}(?:\\.[0-9]{{1,6}})?C")
-_PLAIN_POWER = re.compile(f"({_NUMBER})/({_NUMBER})(?:/({_NUMBER}))?")
+# An idle Thor prints -392mW: the monitor's zero is off by a step.
+_POWER = f"-?{_NUMBER}"
+_PLAIN_POWER = re.compile(f"({_POWER})/({_POWER})(?:/({_POWER}))?")
 # A number without its unit may follow numbers that have one: the record was cut there, so that
 # nothing is certain from that number on.
 _UNIT_POWER = re.compile(
-    f"({_NUMBER})mW(?:/({_NUMBER})mW)?(?:/({_NUMBER})mW)?(/(?:{_NUMBER})?m?(?:/[0-9mW/]*)?)?"
+    f"({_POWER})mW(?:/({_POWER})mW)?(?:/({_POWER})mW)?(/-?(?:{_NUMBER})?m?(?:/[-0-9mW/]*)?)?"
 )
 
 RATIOS = {f"{text}%": int(text) / 100 for n in range(101) for text in {f"{n}", f"{n % 100:02}"}}
@@ -134,6 +136,8 @@ def read_power(text: str) -> tuple[tuple[float, ...], str, bool]:
 
     >>> read_power("5139mW/4890mW"), read_power("598mW/598"), read_power("463/470")
     (((5.139, 4.89), '', True), ((0.598,), '/598', True), ((0.463, 0.47), '', False))
+    >>> read_power("-392mW/-392mW")
+    ((-0.392, -0.392), '', True)
     """
     found = _UNIT_POWER.fullmatch(text)
     has_unit = found is not None

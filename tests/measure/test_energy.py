@@ -191,6 +191,27 @@ def test_counters_agree_with_the_integral(curve):
     assert counters.module_joules == counters.rails["VDD_IN"]
 
 
+@pytest.mark.parametrize("seconds_each", [2, 4, 60])
+def test_counters_of_a_rail_below_zero_stand_still_and_their_seconds_count(seconds_each):
+    """An idle Thor prints -0.392 W: half the time at 20 W is a mean of 10 W, not of 20 W."""
+    counters = EnergyCounters()
+    cycle = [20.0] * seconds_each + [-0.392] * seconds_each
+    seen = [0.0]
+    for second, watts in enumerate(cycle * 3 + cycle[:1]):
+        counters.feed(second * SECOND, {RAIL_POWER.column("VDD_GPU"): watts})
+        seen.append(counters.rails["VDD_GPU"])
+    assert seen == sorted(seen)
+    assert counters.rail_seconds["VDD_GPU"] == pytest.approx(6 * seconds_each)
+    assert seen[-1] / (6 * seconds_each) == pytest.approx(10.0)
+
+
+def test_counter_of_a_rail_that_begins_below_zero_begins_at_zero():
+    counters = EnergyCounters()
+    for second in range(3):
+        counters.feed(second * SECOND, {RAIL_POWER.column("VDD_GPU"): -0.392})
+    assert counters.rails == {"VDD_GPU": 0.0}
+
+
 def test_counters_do_not_bridge_a_silence():
     """A gap longer than five intervals adds nothing; one late line does."""
     counters = EnergyCounters(RULE)

@@ -238,7 +238,8 @@ function niceStep(span, ticks = 4) {
 
 /** Return the lower end, the upper end and the ticks of an axis that holds all values. */
 function axis(values, { fromZero = false, top = -Infinity }) {
-  const low = fromZero ? 0 : Math.min(...values);
+  // The reading of a rail may be below zero.
+  const low = fromZero ? Math.min(0, ...values) : Math.min(...values);
   const high = Math.max(...values, top);
   const step = niceStep(high - low);
   const bottom = step * Math.floor(low / step);
