@@ -151,7 +151,9 @@ class Sample(TelemetryRecord, frozen=True):
     """One line of tegrastats.
 
     Attributes:
-        time: Local time as printed, without zone, in whole seconds; R34 and later.
+        time: Local time as printed, without zone, in whole seconds; R34 and later. Without it, the
+            local time that a recorder put before the line.
+        received: Time that a recorder put before the line, in UTC, to the microsecond.
         swap: ``None`` where swap is disabled.
         iram: TX1 and Nano, as root.
         edp_limit_hertz: CPU clock limit of TK1 and TX1 on R24 (``EDP limit 1734``; that the
@@ -165,6 +167,7 @@ class Sample(TelemetryRecord, frozen=True):
     """
 
     time: datetime | None = None
+    received: datetime | None = None
     ram: Ram | None = None
     swap: Swap | None = None
     iram: Iram | None = None

@@ -3,7 +3,7 @@
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -76,7 +76,7 @@ class NvmlCollector(LineCollector):
         self._throttling: dict[str, float] = {}
         self._throttle_events: Counter[str] = Counter()
 
-    def _read(self, line: Stamped[str]) -> Stamped[Sample] | None:
+    def _read(self, line: Stamped[str]) -> Sequence[Stamped[Sample]]:
         found = parse_nvml_line(line.value)
         if isinstance(found, GpuFacts):
             limit = found.power_limit_watts
@@ -88,9 +88,9 @@ class NvmlCollector(LineCollector):
                 power_reading=found.power_reading,
                 versions=found.versions,
             )
-            return None
+            return ()
         if not isinstance(found, GpuSample):
-            return None
+            return ()
         age_ns = line.monotonic_ns - found.at_ns
         if age_ns < 0:
             raise ParseError("time", line.value)
@@ -101,7 +101,7 @@ class NvmlCollector(LineCollector):
         counts = self._throttle_events.items()
         events = {signals.THROTTLE_EVENTS.column(kind): count for kind, count in counts}
         sample = replace(found, columns=found.columns | events)
-        return Stamped(found.at_ns, line.wall_ns - age_ns, sample)
+        return (Stamped(found.at_ns, line.wall_ns - age_ns, sample),)
 
 
 class NvmlCompanion(LineCompanion):

@@ -19,7 +19,7 @@ from pydantic import Field, field_validator
 
 from ...parsers.errors import ParseError
 from ...parsers.records import Sample
-from ...parsers.tegrastats import parse_line
+from ...parsers.tegrastats import parse_records
 from ...parsers.values import Section
 from ..base import SYSTEM_CLOCK, Clock, Companion, LineSource, MachineFacts, Stamped
 from .program import ProcessSource, SocketSource, StreamSource
@@ -53,25 +53,24 @@ class LineCollector(ABC):
                 yield from self._take(block)
                 block = []
             arrived_ns = line.monotonic_ns
-            sample = self._parse(line)
-            if sample is not None:
-                block.append(sample)
+            block += self._parse(line)
             if not line.following:
                 yield from self._take(block)
                 block = []
         yield from self._take(block)
 
-    def _parse(self, line: Stamped[str]) -> Stamped[Sample] | None:
+    def _parse(self, line: Stamped[str]) -> Sequence[Stamped[Sample]]:
         try:
-            sample = self._read(line)
+            samples = self._read(line)
         except ParseError as error:
             self.lines += 1
             self._unparsed[error.reason] += 1
-            return None
-        if sample is not None:
+            return ()
+        if samples:
             self.lines += 1
+        for sample in samples:
             self.tokens_unparsed += len(sample.value.unparsed)
-        return sample
+        return samples
 
     def _take(self, block: list[Stamped[Sample]]) -> Iterator[Stamped[Sample]]:
         """Yield the records of one read with their own times."""
@@ -98,8 +97,8 @@ class LineCollector(ABC):
         self.source.stop()
 
     @abstractmethod
-    def _read(self, line: Stamped[str]) -> Stamped[Sample] | None:
-        """Return the record of a line, or None if it is not to be counted."""
+    def _read(self, line: Stamped[str]) -> Sequence[Stamped[Sample]]:
+        """Return the records of a line; none if it is not to be counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +320,9 @@ class TegrastatsCollector(LineCollector):
         super().__init__(source, shows_root_more=shows_root_more)
         self._arrivals = Arrivals()
 
-    def _read(self, line: Stamped[str]) -> Stamped[Sample]:
-        return Stamped(line.monotonic_ns, line.wall_ns, parse_line(line.value))
+    def _read(self, line: Stamped[str]) -> Sequence[Stamped[Sample]]:
+        samples = parse_records(line.value)
+        return [Stamped(line.monotonic_ns, line.wall_ns, sample) for sample in samples]
 
     def _timed(self, block: Sequence[Stamped[Sample]]) -> Sequence[Stamped[Sample]]:
         if not self.source.is_live:  # its lines are made at their time

@@ -1,5 +1,6 @@
 """A recorded log, line by line, at its own pace, faster, or at once."""
 
+import codecs
 import gzip
 import io
 import logging
@@ -17,7 +18,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import PositiveFloat
 
 from ...parsers.errors import PIP_INSTALL, UnreadableError, UserError, file_error
-from ...parsers.tegrastats.line import split_prefix
+from ...parsers.tegrastats.line import split_records
+from ...parsers.tegrastats.prefix import read_prefix
 from ...parsers.tegrastats.values import read_time
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import LONGEST_LINE
@@ -30,6 +32,9 @@ RECENT_GAPS = 31
 
 LogPath = Path | str | None
 """A file, a URL of fsspec such as ``s3://bucket/robot.log.gz``, or standard input."""
+
+# So many bytes tell UTF-16 from a stray zero.
+_HEAD_BYTES = 8
 
 _LOG = logging.getLogger(__name__)
 _RECORD = re.compile(r"(?:^|\s)RAM [0-9]+/[0-9]+MB")
@@ -44,23 +49,20 @@ class LogFile:
         self.problem: UserError | None = None  # why ``read1`` could not read it to its end
         self.is_cut = False  # whether the line that ``lines`` yielded last has no newline
         self.size_bytes: int | None = None  # None for a pipe
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._head = b""
         try:
             self._file, self._log = _open_log(path)
-            if isinstance(path, str):
-                self.size_bytes = getattr(self._file.raw, "size", None)
-                return
-            on_disk = os.fstat(self._file.fileno())
+            self.size_bytes = self._size()
         except Exception as error:  # a remote file system has errors of its own
             raise _unreadable(self._path, error) from error
-        if stat.S_ISREG(on_disk.st_mode):
-            self.size_bytes = on_disk.st_size
+        self._begin()
 
     def __enter__(self) -> "LogFile":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._log.close()
-        self._file.close()
+        self._close()
 
     @property
     def position_bytes(self) -> int:
@@ -80,10 +82,56 @@ class LogFile:
     def read1(self, size: int = -1, /) -> bytes:
         """Return some of the next bytes; none at the end, and none after a problem."""
         try:
-            return self._log.read1(size)
+            if self._head:
+                data, self._head = self._head, b""
+                return data
+            if self._decoder is None:
+                return self._log.read1(size)
+            return self._read_utf16(size)
         except Exception as error:  # as above
             self.problem = _unreadable(self._path, error)
             return b""
+
+    def _size(self) -> int | None:
+        if isinstance(self._path, str):
+            size: int | None = getattr(self._file.raw, "size", None)
+            return size
+        on_disk = os.fstat(self._file.fileno())
+        return on_disk.st_size if stat.S_ISREG(on_disk.st_mode) else None
+
+    def _begin(self) -> None:
+        """Look at the first bytes: PowerShell's ``>`` writes UTF-16, with a mark in front."""
+        try:
+            self._head = self._log.read(_HEAD_BYTES)
+        except Exception as error:  # as above
+            self.problem = _unreadable(self._path, error)
+            return
+        if self._head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            # Damaged pairs of bytes are damaged words, as invalid bytes of a plain log are.
+            self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
+            self._head = self._decoder.decode(self._head).encode()
+        for order, halves in (("LE", self._head[1::2]), ("BE", self._head[::2])):
+            if halves == bytes(_HEAD_BYTES // 2) and self._head != bytes(_HEAD_BYTES):
+                self._close()
+                # Its end may look like any text, so it is not guessed.
+                raise UserError(
+                    f"{self._path} is UTF-16 without a mark that says so",
+                    f"convert it: iconv -f UTF-16{order} -t UTF-8 FILE",
+                )
+
+    def _read_utf16(self, size: int) -> bytes:
+        """Return some of the next bytes in UTF-8; none at the end."""
+        assert self._decoder is not None
+        while True:
+            # Two bytes become three at most, and no more than ``size`` may be returned.
+            data = self._log.read1(size // 2 if size > 1 else size)
+            text = self._decoder.decode(data, not data)
+            if text or not data:
+                return text.encode()
+
+    def _close(self) -> None:
+        self._log.close()
+        self._file.close()
 
 
 class _ReadableRaw(io.RawIOBase):
@@ -151,12 +199,12 @@ class TimedLine(NamedTuple):
 class LogTimes:
     """The times of one log's lines, in seconds since the first; they never fall and never stall.
 
-    A line's time is its epoch prefix (``1750865666.38::``) where it has one, else the timestamp
-    that it prints. Lines that print the same second are spread evenly up to the next different
-    one, which is the look-ahead: at most one second of lines, or 2000. A record without either
-    comes one interval after the record before; another line comes with the line before it. A step
-    back, or of more than ten seconds, is a clock that was set or a machine that slept: it counts as
-    one median interval.
+    A line's time is that of a recorder (``1750865666.38::``, or another form of ``read_prefix``)
+    where it has one, else the timestamp that it prints. Lines that print the same second are spread
+    evenly up to the next different one, which is the look-ahead: at most one second of lines, or
+    2000. A record without either comes one interval after the record before; another line comes
+    with the line before it. A step back, or of more than ten seconds, is a clock that was set or a
+    machine that slept: it counts as one median interval.
 
     >>> log = ["05-18-2026 00:29:11 RAM 1/2MB", "05-18-2026 00:29:11 RAM 1/2MB",
     ...        "05-18-2026 00:29:13 RAM 1/2MB"]
@@ -178,8 +226,9 @@ class LogTimes:
         block: list[tuple[int, str]] = []  # the lines of a mark, and how many records are before
         records = 0
         for line in lines:
-            epoch, rest = split_prefix(line)
-            own = _printed_second(rest) if epoch is None else float(epoch)
+            prefix = read_prefix(line)
+            rest = prefix.rest
+            own = _printed_second(rest) if prefix.kind is None else prefix.ns / 10**9
             if own is not None and own != mark:
                 yield from self._spread(block, records, mark, own)
                 mark, block, records = own, [], 0
@@ -287,8 +336,11 @@ class ReplaySource:
         try:
             with LogFile(self.path) as log:
                 for line in log.lines():
-                    # The last word of a line without its newline may be incomplete.
-                    yield line.rpartition(" ")[0] if log.is_cut else line
+                    pieces = split_records(line)
+                    for piece in pieces:
+                        is_cut = piece.is_cut or (log.is_cut and piece is pieces[-1])
+                        # The last word of a line without its newline may be incomplete.
+                        yield piece.text.rpartition(" ")[0] if is_cut else piece.text
         except UserError as error:
             # Lines have gone out already, so the service goes on without the rest of them.
             self.problem = str(error)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...collectors.lines.replay import LogFile, LogPath, log_path
 from ...parsers.errors import ParseError, UserError
 from ...parsers.records import Sample
-from ...parsers.tegrastats import parse_line
+from ...parsers.tegrastats import parse_records
 from ..terminal import open_output, progress, progress_of_logs
 from . import Options
 
@@ -130,13 +130,14 @@ def _samples(paths: Sequence[LogPath], tally: Tally, *, keep_lines: bool) -> Ite
                     if tally.lines % 1024 == 0:
                         tally.move(number, log.position_bytes)
                     try:
-                        sample = parse_line(line, keep_line=keep_lines, is_cut=log.is_cut)
+                        samples = parse_records(line, keep_line=keep_lines, is_cut=log.is_cut)
                     except ParseError as error:
                         tally.skipped[error.reason] += 1
                         continue
-                    tally.records += 1
-                    tally.unparsed_words += len(sample.unparsed)
-                    yield sample
+                    tally.records += len(samples)
+                    for sample in samples:
+                        tally.unparsed_words += len(sample.unparsed)
+                        yield sample
                 tally.move(number, log.position_bytes)
         except UserError as problem:
             tally.fail(problem)

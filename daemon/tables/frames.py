@@ -50,7 +50,7 @@ def read_log(
 
         - ``log``: the path as given; ``line``: the number of the line in it, from 1;
         - ``time``: local time as printed, without zone;
-        - ``received``: the epoch prefix of a recorder, in UTC;
+        - ``received``: the time of a recorder, in UTC;
         - ``elapsed_seconds``: since the first record of the log, never falling;
         - ``elapsed_error_seconds``: half the width of its uncertainty; NaN if it rests on an
           assumed interval;

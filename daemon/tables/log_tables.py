@@ -23,7 +23,8 @@ from ...parsers.errors import PIP_INSTALL, UserError
 from ...parsers.signals import column_order, dtype_of
 from ...parsers.tegrastats.bulk import Batch, ColumnParser, read_batches
 from ...parsers.tegrastats.digits import Flags, Floats
-from ...parsers.tegrastats.printed_time import RecordedClock, Restarts, Times
+from ...parsers.tegrastats.prefix import EARLIEST_EPOCH_SECONDS
+from ...parsers.tegrastats.printed_time import ABSENT, RecordedClock, Restarts, Times
 from ..terminal import open_output, unwritable
 
 try:
@@ -192,6 +193,8 @@ def _clock_columns(pieces: Sequence[_Piece], logs: Sequence[str]) -> dict[str, A
         np.array([piece.log for piece in pieces], np.int32), [len(batch.line) for batch in batches]
     )
     received = _joined((batch.received_ns for batch in batches), np.int64)
+    # Seconds since boot, or without a year, give differences and no time of day.
+    received[received < EARLIEST_EPOCH_SECONDS * 10**9] = ABSENT
     columns = (
         pandas.Categorical.from_codes(numbers, pandas.Index(logs)),
         _joined((batch.line for batch in batches), np.int64),

@@ -7,4 +7,5 @@ them.
 
 from .line import PARSE_REASONS as PARSE_REASONS
 from .line import parse_line as parse_line
+from .line import parse_records as parse_records
 from .line import render_line as render_line

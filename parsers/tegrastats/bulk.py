@@ -24,8 +24,9 @@ from ..errors import ParseError
 from ..records import Sample, flatten
 from . import tokens
 from .digits import CHARACTERS, MOST_RUNS, Flags, Floats, Integers, find_runs
-from .line import LONGEST_LINE, LineParser, Tokens, split_prefix, split_words
-from .printed_time import ABSENT, epoch_ns, read_seconds, seconds_of
+from .line import LONGEST_LINE, LineParser, Tokens, split_records, split_words
+from .prefix import LONGEST_PREFIX, Prefix, read_prefix, recorder_ns
+from .printed_time import ABSENT, read_seconds, seconds_of
 from .tokens import RESERVED_COLUMNS, TIME_COLUMNS
 from .values import GATED_CELSIUS, HIGHEST_CELSIUS, LOWEST_CELSIUS
 
@@ -63,7 +64,8 @@ class BlockLayout:
         bits, columns, factors, divisors: shape (m,).
         map: The same and the meaning of the words without a number, by names.
         used: All columns but the reserved ones, by name.
-        has_epoch: Whether the first run is an epoch prefix.
+        prefix_runs: Number of runs up to the end of a recorder's time; 0 without one.
+        is_recorder: Whether that time is the first run, and nothing else.
     """
 
     like: Integers
@@ -74,7 +76,8 @@ class BlockLayout:
     map: tokens.NumberMap
     used: dict[str, int]
     unparsed_words: int
-    has_epoch: bool
+    prefix_runs: int
+    is_recorder: bool
 
 
 class Numbering(dict[K, int]):
@@ -101,15 +104,23 @@ def learn_layout(
     >>> list(layout.used), layout.map.constants
     (['ram.used_bytes', 'ram.total_bytes', 'dla.0.on'], {'dla.0.on': 0.0})
     """
-    numbers, words, read = tokens.NumberMap(), split_words(line), Tokens()
-    draft = parser.read(line, words, read)
-    if not (line.isascii() and draft.is_regular and draft.ram_at is not None):
+    prefix = read_prefix(line)
+    numbers, words, read = tokens.NumberMap(), split_words(prefix.rest), Tokens()
+    draft = parser.read(line, words, read, prefix)
+    is_plain = line.isascii() and prefix.rest.endswith(line[prefix.end :])
+    if not (is_plain and draft.is_regular and draft.ram_at is not None):
         raise ParseError("noise", line)
-    has_epoch = split_prefix(line)[0] is not None
-    if has_epoch:
-        numbers.put(tokens.EPOCH_BITS)
+    if len(split_records(line)) > 1:
+        raise ParseError("noise", line)
+    # Words before the time mean nothing, and may differ from line to line as it does.
+    prefix_runs = len(tokens.RUN.findall(line[: prefix.end]))
+    words_before = len(split_words(prefix.rest)) - len(split_words(line[prefix.end :]))
+    for _ in range(prefix_runs):
+        numbers.put(tokens.PREFIX_BITS)
     ends = [at for _, at in read[1:]] + [len(words)]
     for (token, at), end in zip(read, ends, strict=True):
+        if at < words_before:
+            continue
         numbers.literal(token.label)
         token.columns(words[at:end], numbers)
     if len(numbers.bits) != len(packed) or not 0 < len(packed) <= MOST_RUNS:
@@ -132,7 +143,8 @@ def learn_layout(
         map=numbers,
         used={name: numbering[name] for name in names},
         unparsed_words=len(draft.unparsed),
-        has_epoch=has_epoch,
+        prefix_runs=prefix_runs,
+        is_recorder=prefix_runs == 1 and line[: prefix.end].rstrip().endswith("::"),
     )
     return layout, draft.sample(None)
 
@@ -162,7 +174,7 @@ class Batch:
 
 
 class Sheet:
-    """Rows of a block of n lines, at most one per line."""
+    """Rows of a block of n lines, as a rule at most one per line."""
 
     def __init__(self, block: bytes, columns: int) -> None:
         """Begin without rows, with so many columns, the reserved ones among them."""
@@ -206,10 +218,10 @@ class Sheet:
         apart &= layout.bits
         others: Integers = _NO_LINES
         received_ns: Integers | int = ABSENT
-        if np.count_nonzero(apart) or layout.has_epoch:
+        if np.count_nonzero(apart) or layout.prefix_runs:
             same: Flags = ~np.any(apart, axis=1)
-            if layout.has_epoch:
-                received_ns = self._read_epochs(firsts, same)[same]
+            if layout.prefix_runs:
+                received_ns = self._read_times_before(layout, lines, firsts, same)[same]
             others = lines[~same]
             lines, firsts = lines[same], firsts[same]
             if not len(lines) and sample is None:
@@ -264,6 +276,8 @@ class Sheet:
 
     def add(self, line: int, sample: Sample, received_ns: int) -> None:
         """Make a row of a line that was read by itself; ``read_times`` comes before."""
+        if self.rows == self._notes.shape[1]:
+            self._add_room()
         for name, value in flatten(sample).items():
             # Its names are not numbered for other blocks: a damaged log may have any number.
             number = self._used.setdefault(name, self._next_column)
@@ -275,7 +289,8 @@ class Sheet:
 
     def finish(self, skipped: Counter[str]) -> Batch:
         """Return the rows in the order of their lines."""
-        order = np.argsort(self._notes[0, : self.rows])
+        # Records of one line stay in their order.
+        order = np.argsort(self._notes[0, : self.rows], kind="stable")
         line, printed_seconds, received_ns, unparsed_words = self._notes[:, order]
         values = np.empty((len(self._used), self.rows))
         for number, column in zip(self._used.values(), values, strict=True):
@@ -287,10 +302,18 @@ class Sheet:
             line=line + 1,
             printed_seconds=printed_seconds,
             received_ns=received_ns,
-            lines=self._notes.shape[1],
+            lines=len(self._runs.line_ends),
             skipped=skipped,
             unparsed_words=int(unparsed_words.sum()),
         )
+
+    def _add_room(self) -> None:
+        """Make room for as many rows again: a line may hold several records."""
+        more = max(self.rows, 1)
+        self._values = np.concatenate(
+            (self._values, np.full((len(self._values), more), np.nan)), axis=1
+        )
+        self._notes = np.concatenate((self._notes, np.empty((4, more), np.int64)), axis=1)
 
     def _wide(self, columns: Iterable[int]) -> Floats:
         """Return the values, with room for some columns."""
@@ -301,17 +324,39 @@ class Sheet:
             self._values = np.concatenate((self._values, room))
         return self._values
 
-    def _read_epochs(self, runs: Integers, same: Flags) -> Integers:
-        """Read the epoch prefix of each line; unmark lines without a valid one."""
-        received_ns = np.full(len(runs), ABSENT)
-        ends = self._runs.ends[runs].tolist()
-        lengths = (self._runs.packed[runs] & tokens.LENGTH_BITS) >> tokens.LENGTH_SHIFT
-        for line, (end, length) in enumerate(zip(ends, lengths.tolist(), strict=True)):
-            try:
-                received_ns[line] = epoch_ns(self._block[end - length : end].decode())
-            except ParseError:
-                same[line] = False
+    def _read_times_before(
+        self, layout: BlockLayout, lines: Integers, firsts: Integers, same: Flags
+    ) -> Integers:
+        """Read the recorder's time of each line; unmark lines without it in the same place."""
+        if layout.is_recorder:
+            times = self._read_recorder(firsts)
+        else:
+            times = self._read_prefixes(lines, layout.prefix_runs)
+        received_ns = np.full(len(lines), ABSENT)
+        for row, ns in enumerate(times):
+            if ns is None:
+                same[row] = False
+            else:
+                received_ns[row] = ns
         return received_ns
+
+    def _read_recorder(self, firsts: Integers) -> Iterator[int | None]:
+        """Yield the time in the first run of each line."""
+        ends = self._runs.ends[firsts].tolist()
+        lengths = (self._runs.packed[firsts] & tokens.LENGTH_BITS) >> tokens.LENGTH_SHIFT
+        for end, length in zip(ends, lengths.tolist(), strict=True):
+            yield recorder_ns(self._block[end - length : end].decode())
+
+    def _read_prefixes(self, lines: Integers, prefix_runs: int) -> Iterator[int | None]:
+        """Yield the time before each line, if it ends behind so many runs."""
+        ends = self._runs.line_ends
+        begins = np.where(lines > 0, ends[lines - 1] + 1, 0).tolist()
+        for begin in begins:
+            # A few more characters show whether the record begins there.
+            text = self._block[begin : begin + LONGEST_PREFIX + 4].decode("latin-1")
+            prefix = read_prefix(text.partition("\n")[0])
+            place = len(tokens.RUN.findall(text, 0, prefix.end))
+            yield prefix.received_ns if place == prefix_runs else None
 
 
 def _is_wrong(numbers: Floats, map_: tokens.NumberMap) -> Flags:
@@ -350,6 +395,10 @@ class _Look:
     failures: int = 0
 
 
+def _received_ns(prefix: Prefix) -> int:
+    return ABSENT if prefix.received_ns is None else prefix.received_ns
+
+
 class ColumnParser:
     """Reads blocks of lines, and remembers their layouts."""
 
@@ -378,12 +427,20 @@ class ColumnParser:
         skipped: Counter[str] = Counter()
         for at in sorted(np.concatenate(alone).tolist()):
             text = sheet.line(at).decode("utf-8", "backslashreplace")
-            epoch = split_prefix(text)[0]
-            try:
-                sample = self._lines.parse(text, is_cut=at == cut_at)
-                sheet.add(at, sample, ABSENT if epoch is None else epoch_ns(epoch))
-            except ParseError as error:
-                skipped[error.reason] += 1
+            pieces = split_records(text)
+            failure: ParseError | None = None
+            has_record = False
+            for piece in pieces:
+                is_cut_off = piece.is_cut or (at == cut_at and piece is pieces[-1])
+                try:
+                    sample = self._lines.parse(piece.text, is_cut=is_cut_off)
+                except ParseError as error:
+                    failure = failure or error
+                    continue
+                has_record = True
+                sheet.add(at, sample, _received_ns(read_prefix(piece.text)))
+            if failure is not None and not has_record:
+                skipped[failure.reason] += 1
         return sheet.finish(skipped)
 
     def _alike(self, block: bytes) -> Iterator[tuple[_Look, Integers]]:

@@ -2,11 +2,13 @@
 
 import re
 from contextlib import suppress
-from typing import Final, Literal, get_args
+from itertools import pairwise
+from typing import Final, Literal, NamedTuple, get_args
 
 from ..errors import ParseError, UnreadableError
 from ..records import Sample
 from . import board, processors
+from .prefix import Prefix, begins_plainly, prefix_before, read_prefix
 from .tokens import Draft, NextRecordError, RestartError, Token, UnknownToken
 
 KINDS: Final[tuple[type[Token], ...]] = (
@@ -42,13 +44,20 @@ LONGEST_LINE: Final = 65_536
 
 MOST_TOKENS: Final = 4096
 
+MOST_RECORDS: Final = 512
+"""Records of a line; a longer line has no room for more real ones."""
+
 MOST_NAMES: Final = 256
 """Zones, rails and engines of a line together; a board has about 40, and each is a time series."""
 
 # Without a RAM token, so many tokens of a shape that prose does not have make a record.
 _SIGNS_NEEDED = 2
 
-_EPOCH = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)::\s*")
+# A record begins with RAM, or with the printed time before it.
+_BEGINNING = re.compile(
+    r"(?:[0-9]{2}-[0-9]{2}-[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} +)?(?<![A-Za-z_])RAM [0-9]+/[0-9]+MB"
+)
+_ESCAPED_BLANK = re.compile(r"\\[nrt]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 Tokens = list[tuple[Token, int]]
@@ -72,17 +81,45 @@ class LineParser:
         if len(line) > LONGEST_LINE:
             raise ParseError("long", line)
         text = line if line.isascii() else _SURROGATE.sub("\ufffd", line)
-        words = split_words(text)
+        prefix = None if begins_plainly(text) else read_prefix(text)
+        words = split_words(text if prefix is None else prefix.rest)
         last = [words.pop()] if is_cut and len(words) > 1 and not text[-1].isspace() else []
-        draft = self.read(line, words)
+        draft = self.read(line, words, prefix=prefix)
         if last:
             draft.leave(*last)
         return draft.sample(text if keep_line else None)
 
-    def read(self, line: str, words: list[str], tokens: Tokens | None = None) -> Draft:
+    def parse_all(
+        self, line: str, *, keep_line: bool = False, is_cut: bool = False
+    ) -> list[Sample]:
+        """Read all records of one line, as ``parse_records`` does."""
+        pieces = split_records(line)
+        if len(pieces) == 1:
+            return [self.parse(line, keep_line=keep_line, is_cut=is_cut)]
+        samples: list[Sample] = []
+        failure: ParseError | None = None
+        for piece in pieces:
+            is_last = piece is pieces[-1]
+            try:
+                cut = piece.is_cut or (is_last and is_cut)
+                samples.append(self.parse(piece.text, keep_line=keep_line, is_cut=cut))
+            except ParseError as error:
+                failure = failure or error
+        if failure is not None and not samples:
+            raise failure
+        return samples
+
+    def read(
+        self,
+        line: str,
+        words: list[str],
+        tokens: Tokens | None = None,
+        prefix: Prefix | None = None,
+    ) -> Draft:
         """Read the words of a line; raise ParseError if it is not a record.
 
-        ``tokens`` receives the tokens, which are complete if the draft is regular.
+        ``words`` are those without the prefix, and ``tokens`` receives the tokens, which are
+        complete if the draft is regular.
         """
         if not words:
             raise ParseError("empty", line)
@@ -96,6 +133,8 @@ class LineParser:
         is_record = draft.ram_at is not None or draft.signs >= _SIGNS_NEEDED
         if not is_record or len(draft.zones) + len(draft.rails) + len(draft.engines) > MOST_NAMES:
             raise ParseError("noise", line)
+        if prefix is not None and prefix.kind is not None:
+            draft.receive(prefix.received, prefix.local_time)
         return draft
 
     def _read(self, draft: Draft, at: int, tokens: Tokens | None) -> Draft:
@@ -144,8 +183,9 @@ def parse_line(line: str, *, keep_line: bool = False, is_cut: bool = False) -> S
     Only a ParseError is ever raised, whatever the text. A wrapper's words before the record, a
     second record behind it, a name that stands there twice and every word of unknown shape are in
     ``unparsed``, and so are values that no board can have: a temperature of 9999 °C, or more
-    memory in use than there is. An epoch prefix (``1750866199.3488::``) is dropped, and ``NC``
-    rails, which are monitor channels that are not connected, are ignored.
+    memory in use than there is. The time of a recorder (``1750866199.3488::``; the forms are in
+    ``prefix``) is ``received``, and ``NC`` rails, which are monitor channels that are not
+    connected, are ignored.
 
     Args:
         line: The line, with or without its newline.
@@ -176,6 +216,17 @@ def parse_line(line: str, *, keep_line: bool = False, is_cut: bool = False) -> S
     return _SHARED.parse(line, keep_line=keep_line, is_cut=is_cut)
 
 
+def parse_records(line: str, *, keep_line: bool = False, is_cut: bool = False) -> list[Sample]:
+    """Read a line in which several records may stand, and return them, at least one.
+
+    Text that is not a record is left out beside one that is. Raises as ``parse_line`` otherwise.
+
+    >>> [sample.ram.used_bytes >> 20 for sample in parse_records("RAM 1/4MB RAM 3/4MB")]
+    [1, 3]
+    """
+    return _SHARED.parse_all(line, keep_line=keep_line, is_cut=is_cut)
+
+
 def render_line(sample: Sample) -> str:
     """Print a Sample as one line, without its newline, in the form of R36.
 
@@ -195,27 +246,52 @@ def render_line(sample: Sample) -> str:
     return " ".join(token for kind in KINDS for token in kind.render(sample))
 
 
-def split_prefix(line: str) -> tuple[str | None, str]:
-    """Return the seconds since the epoch that a recorder put before a line, and the line.
+class Piece(NamedTuple):
+    """The text of one record, and whether its last word may be incomplete."""
 
-    >>> split_prefix("1750866199.3488::RAM 936/3964MB"), split_prefix("RAM 936/3964MB")
-    (('1750866199.3488', 'RAM 936/3964MB'), (None, 'RAM 936/3964MB'))
+    text: str
+    is_cut: bool
+
+
+def split_records(line: str) -> list[Piece]:
+    """Split a line in which several records stand, as after a lost newline or in a pasted note.
+
+    Each record but the first begins with ``RAM``, or with the time before it. Text in front of the
+    first record belongs to that. A record that touches the next one was cut.
+
+    >>> [piece.text for piece in split_records("RAM 1/2MB tj@40C RAM 3/4MB tj@41C")]
+    ['RAM 1/2MB tj@40C ', 'RAM 3/4MB tj@41C']
     """
-    found = _EPOCH.match(line) if "::" in line else None
-    return (None, line) if found is None else (found[1], line[found.end() :])
+    # An expression would take longer than the rest of most lines.
+    if line.count("RAM ") - line.count("IRAM ") < 2:
+        return [Piece(line, False)]
+    text = read_prefix(line).rest if line[:1] == "{" else line
+    text = _ESCAPED_BLANK.sub("  ", text)
+    starts = [found.start() for found in _BEGINNING.finditer(text)][1:MOST_RECORDS]
+    if not starts:
+        return [Piece(line, False)]
+    starts = [prefix_before(text, start) for start in starts]
+    pieces: list[Piece] = []
+    for begin, end in pairwise([0, *starts, len(text)]):
+        is_last = end == len(text)
+        is_cut = not is_last and not text[end - 1 : end].isspace()
+        pieces.append(Piece(text[begin:end], is_cut))
+    return pieces
 
 
 def split_words(line: str) -> list[str]:
-    """Return the words of a line without its epoch prefix.
+    r"""Return the words of a line that has no prefix any more.
 
     A quotation mark is a word of its own, as a wrapper may glue one to either end of a record,
     and so is the bracket that ``IRAM 0/252kB(lfb 252kB)`` has no blank before.
 
-    >>> split_words('tegra="RAM 1/2MB  IRAM 0/252kB(lfb 252kB)"')
+    The newline of a record stands as two characters in a string of another format.
+
+    >>> split_words('tegra="RAM 1/2MB  IRAM 0/252kB(lfb 252kB)\\n"')
     ['tegra=', '"', 'RAM', '1/2MB', 'IRAM', '0/252kB', '(lfb', '252kB)', '"']
     """
-    if "::" in line:
-        line = split_prefix(line)[1]
+    if "\\" in line:
+        line = _ESCAPED_BLANK.sub(" ", line)
     if "B(" in line:
         line = line.replace("B(", "B (")
     if '"' in line:

@@ -3,7 +3,6 @@
 Both are fed batch by batch, and the answer is the same however a log is cut into batches.
 """
 
-import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from itertools import pairwise
@@ -11,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import ParseError
 from .digits import Flags, Floats, Integers
+from .prefix import LATEST_SECONDS
 
 ABSENT = int(np.iinfo(np.int64).min)
 """Mark of a line without a time; numpy uses the same."""
@@ -25,10 +24,6 @@ _SECOND_NS = 1_000_000_000
 _LONGEST_PAUSE_NS = 31 * 86_400 * _SECOND_NS
 # No log is that long, but one put together of many may look so.
 _FAR_OFF_NS = 1 << 62
-# Beyond this a printed year is damage, and its nanoseconds would not fit.
-_LATEST_SECONDS = 9_000_000_000
-
-_EPOCH = re.compile("[0-9]{1,12}([.][0-9]{1,12})?")
 
 _NONE, _PRINTED, _COARSE, _EXACT = 0, 1, 2, 3
 
@@ -54,18 +49,6 @@ def read_seconds(times: Integers) -> tuple[Integers, Flags]:
     return seconds, valid
 
 
-def epoch_ns(text: str) -> int:
-    """Read an epoch prefix to the last digit, cut beyond nanoseconds, or raise ``ParseError``.
-
-    >>> epoch_ns("1750866199.3488")
-    1750866199348800000
-    """
-    if _EPOCH.fullmatch(text) is None:
-        raise ParseError("noise", text)
-    whole, _, fraction = text.partition(".")
-    return ABSENT if int(whole) > _LATEST_SECONDS else int(whole + fraction[:9].ljust(9, "0"))
-
-
 class Times(NamedTuple):
     """The times of some records, in order, each of shape (n,).
 
@@ -85,13 +68,13 @@ _NOTHING = Times(*np.empty((3, 0)))
 
 
 class RecordedClock:
-    """The times of one log's records, from an epoch prefix or else the printed second.
+    """The times of one log's records, from the prefix of a recorder or else the printed second.
 
-    A prefix (``1750865666.38::``) is exact. Records of one printed second, or of a prefix of whole
-    seconds, are spread evenly over it, half a step from its edges. If a stretch of records begins
-    or ends within a second, as at either end of a log, the spacing is that of the neighbouring
-    second. A record with neither clock comes one interval after the one before: the median of the
-    last ones, or the nominal one.
+    A prefix (``1750865666.38::``, or another form of ``prefix``) is exact. Records of one printed
+    second, or of a prefix of whole seconds, are spread evenly over it, half a step from its edges.
+    If a stretch of records begins or ends within a second, as at either end of a log, the spacing
+    is that of the neighbouring second. A record with neither clock comes one interval after the one
+    before: the median of the last ones, or the nominal one.
 
     A step back of the clock, or one forward of more than 10 s (or five intervals, if longer), is
     a clock that was set, or summer time: the time goes on by one median interval, and the jump is
@@ -124,7 +107,7 @@ class RecordedClock:
         Args:
             printed_seconds: shape (n,), the printed local time, as if it were UTC, since 1970;
                 ``ABSENT`` without one.
-            received_ns: shape (n,), the epoch prefix; ``ABSENT`` without one.
+            received_ns: shape (n,), the time of the prefix; ``ABSENT`` without one.
             restarted: shape (n,), whether tegrastats began anew with the record.
 
         Returns:
@@ -308,7 +291,7 @@ class _Groups(NamedTuple):
 
 def _group(rows: Integers, *, coarse: bool) -> _Groups:
     printed, received, restarted = rows
-    prints = (printed > -_LATEST_SECONDS) & (printed < _LATEST_SECONDS)
+    prints = (printed > -LATEST_SECONDS) & (printed < LATEST_SECONDS)
     has = received != ABSENT
     kinds = np.where(has, _COARSE if coarse else _EXACT, np.where(prints, _PRINTED, _NONE))
     marks = np.where(has, received, np.where(prints, printed, 0) * _SECOND_NS)

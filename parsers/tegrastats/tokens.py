@@ -20,6 +20,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, ClassVar
 
 from ..records import Engine, Rail, Sample
@@ -37,14 +38,14 @@ _NUMBER_BITS = _DECIMAL_BITS | POINT_BIT
 _PERCENT_BITS = _NUMBER_BITS | WIDE_BIT
 _WIDTH_BITS = _NUMBER_BITS | LENGTH_BITS
 LITERAL_BITS = _WIDTH_BITS | VALUE_BITS
-EPOCH_BITS = GAP_BITS | LAST_BIT
+PREFIX_BITS = GAP_BITS | LAST_BIT
 
 NOWHERE = ""
 TIME_COLUMNS = ("month", "day", "year", "hour", "minute", "second")
 RESERVED_COLUMNS = (NOWHERE, *TIME_COLUMNS)
 """The first columns: of runs that mean nothing by themselves, and of the printed time."""
 
-_RUN = re.compile("[0-9.]+")
+RUN = re.compile("[0-9.]+")
 # A token has at most five words.
 _PADDING = [""] * 5
 
@@ -88,7 +89,7 @@ class NumberMap:
 
     def literal(self, word: str) -> None:
         """Append the runs of a word that is equal in all lines."""
-        for _ in _RUN.findall(word):
+        for _ in RUN.findall(word):
             self.put(LITERAL_BITS)
 
     def time(self) -> None:
@@ -108,11 +109,11 @@ class NumberMap:
         """Append a clock, and return its place."""
         return self.number(column, HERTZ_PER_MEGAHERTZ)
 
-    def celsius(self, column: str, text: str) -> None:
     def power(self, column: str, text: str) -> None:
         """Append a power; its sign is that of the text, which is equal in all lines."""
         self.number(column, -1.0 if text.startswith("-") else 1.0, divisor=1000.0)
 
+    def celsius(self, column: str, text: str) -> None:
         """Append a temperature; its sign is that of the text."""
         is_negative = text.startswith("-")
         at = self.put(_DECIMAL_BITS, column, -1.0 if is_negative else 1.0)
@@ -159,6 +160,15 @@ class Draft:
         self.zones: dict[str, float | None] = {}
         self.maxima: dict[str, float] = {}
         self.rails: dict[str, Rail] = {}
+        self._received: datetime | None = None
+
+    def receive(self, received: datetime | None, local_time: datetime | None) -> None:
+        """Keep the time of a recorder; tegrastats' own local time comes first."""
+        self._received = received
+        if local_time is not None and "time" not in self.once:
+            self.once["time"] = local_time
+            # The columns of a layout have no place for a local time with another order of numbers.
+            self.is_regular = False
 
     def next_record(self) -> NextRecordError:
         """Return the error for something that a record has once and that is there twice."""
@@ -186,6 +196,7 @@ class Draft:
         once, dla = self.once.get, self.dla
         return Sample(
             once("time"),
+            self._received,
             once("ram"),
             once("swap"),
             once("iram"),

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from tegrascope.parsers.errors import ParseError
 from tegrascope.parsers.records import Core, Dla, Emc, Engine, Gpu, Iram, Rail, Ram, Sample, Swap
 from tegrascope.parsers.tegrastats import PARSE_REASONS, parse_line, render_line
-from tegrascope.parsers.tegrastats.line import KINDS, split_prefix, split_words
+from tegrascope.parsers.tegrastats.line import KINDS, split_words
+from tegrascope.parsers.tegrastats.prefix import read_prefix
 
 LAW = settings(derandomize=True, deadline=None, database=None, max_examples=300)
 MEGA, MEBI = 10**6, 2**20
@@ -34,7 +35,7 @@ def check_any(line):
         return None
     assert msgspec.json.decode(sample.model_dump_json(), type=Sample) == sample
     # What is left over stands in the line, in that order, and no piece of it twice.
-    rest = "".join(split_words(split_prefix(sample.source_line)[1]))
+    rest = "".join(split_words(read_prefix(sample.source_line).rest))
     at = 0
     for word in sample.unparsed:
         at = rest.index(word, at) + len(word)
@@ -102,7 +103,7 @@ def test_cut_between_words_changes_nothing_before_the_cut():
         whole = parse_line(line)
         if whole.unparsed:
             continue
-        words = split_prefix(line)[1].split(" ")
+        words = read_prefix(line).rest.split(" ")
         for count in range(len(words)):
             cut = check_any(" ".join(words[:count]))
             if cut is None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tegrascope.parsers.errors import ParseError
 from tegrascope.parsers.records import flatten
 from tegrascope.parsers.tegrastats import parse_line
-from tegrascope.parsers.tegrastats.line import split_prefix
+from tegrascope.parsers.tegrastats.prefix import read_prefix
 from tegrascope.parsers.tegrastats.printed_time import ABSENT, RecordedClock, Restarts
 
 SECOND = 1_000_000_000
@@ -271,10 +271,10 @@ def test_recorded_logs_restart_where_they_did(corpus):
                 sample = parse_line(line)
             except ParseError:
                 continue
-            prefix = split_prefix(line)[0]
+            prefix = read_prefix(line).received_ns
             samples.append(flatten(sample))
             printed.append(ABSENT if sample.time is None else timegm(sample.time.timetuple()))
-            received.append(ABSENT if prefix is None else round(float(prefix) * SECOND))
+            received.append(ABSENT if prefix is None else prefix)
         names = {name for sample in samples for name in sample}
         columns = {
             name: np.array([sample.get(name, np.nan) for sample in samples]) for name in names

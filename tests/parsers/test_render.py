@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tegrascope.parsers.records import Core, Dla, Emc, Engine, Gpu, Rail, Ram, Sample
 from tegrascope.parsers.tegrastats import parse_line, render_line
-from tegrascope.parsers.tegrastats.line import split_prefix
+from tegrascope.parsers.tegrastats.prefix import read_prefix
 
 CAPTURES = sorted((Path(__file__).parents[1] / "captures").glob("*__r36*.txt"))
 
@@ -16,14 +16,14 @@ CAPTURES = sorted((Path(__file__).parents[1] / "captures").glob("*__r36*.txt"))
 def test_r36_is_printed_byte_for_byte(capture):
     """AGX Orin, Orin NX and Orin Nano, as root or not: what was read is printed as it was."""
     for line in capture.read_text(encoding="utf-8").splitlines():
-        record = split_prefix(line)[1]
+        record = read_prefix(line).rest
         assert render_line(parse_line(record)) == record
 
 
 def test_every_capture_survives_being_printed(captured_lines):
     """Other releases are printed in the form of R36, with the same meaning."""
     for line in captured_lines:
-        sample = replace(parse_line(line), unparsed=())
+        sample = replace(parse_line(line), unparsed=(), received=None)
         assert parse_line(render_line(sample)) == sample
 
 

@@ -7,7 +7,6 @@ import pytest
 from tegrascope.parsers.errors import UnreadableError
 from tegrascope.parsers.records import Engine, Ram
 from tegrascope.parsers.tegrastats import parse_line, values
-from tegrascope.parsers.tegrastats.line import split_prefix
 
 
 @pytest.mark.parametrize("milliwatts", [0, 1, 5139, 4890, 29, 999_999_999])
@@ -193,19 +192,3 @@ def test_no_such_time(date, clock):
 def test_month_comes_first():
     """The order of the date is the American one on every release."""
     assert values.read_time("02-11-2025", "01:02:03") == datetime(2025, 2, 11, 1, 2, 3)
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("1750866199.3488::RAM", ("1750866199.3488", "RAM")),
-        ("  1750866199:: RAM", ("1750866199", "RAM")),
-        ("RAM 1::2", (None, "RAM 1::2")),
-        ("1750866199.3488:RAM", (None, "1750866199.3488:RAM")),
-        (f"{'9' * 400}::RAM", (None, f"{'9' * 400}::RAM")),
-        ("", (None, "")),
-    ],
-)
-def test_prefix_is_taken_off_the_front_alone(line, expected):
-    """Seconds since the epoch and two colons, at the head of the line or not at all."""
-    assert split_prefix(line) == expected
