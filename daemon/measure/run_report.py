@@ -59,6 +59,7 @@ Flag = Literal[
     "fallback",
     "outputs_changed",
     "simulated",
+    "times_assumed",
 ]
 
 
@@ -225,10 +226,10 @@ class DeadlineReport(Record):
 class RailEnergy(Record):
     """Energy of one rail over the steady window.
 
-    Attributes:
     It may be below zero: the monitor of a rail without load has an error of a step around zero.
     Readings keep their sign here, because errors of both signs cancel in a mean.
 
+    Attributes:
         baseline_watts: Loaded-idle power, interpolated to the window; ``None`` if not measured.
         net_joules: Gross minus baseline; may be negative within its uncertainty.
         counter_joules: Growth of the rail's own energy counter in the window, if it has one.

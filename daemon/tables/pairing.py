@@ -17,7 +17,7 @@ from ..measure import quality
 from ..measure.correlate import correlate
 from ..measure.energy import interval_ns
 from ..measure.energy_report import energy_of_parts, timing
-from ..measure.run_report import Environment, RunReport, RunTrace, Span
+from ..measure.run_report import Environment, Flag, RunReport, RunTrace, Span
 from .recorded_log import Given, GivenRun, Place, RecordedLog, in_flight, recorded_logs
 
 # Fields that a recorded run cannot have. They are left out of the report, so that a column of that
@@ -202,6 +202,12 @@ def _report(
         trace.start_ns.append(begin_ns + one.behind_ns)
         trace.latency_ns.append(end_ns - begin_ns)
     cut = None
+    clock_seconds = one.clock_seconds()
+    flags: list[Flag] = []
+    if one.begin.jumped or one.end.jumped:
+        flags.append("clock_step")
+    if one.reason is None and clock_seconds is None:
+        flags.append("times_assumed")
     if one.reason is None:
         trace.begins["steady"], trace.ends["steady"] = span.begin_ns, span.end_ns
         cut = log.cut(span.begin_ns, span.end_ns)
@@ -217,8 +223,8 @@ def _report(
             simulated=simulated,
             versions={"tegrascope": __version__, "python": python_version()},
         ),
-        flags=["clock_step"] if one.begin.jumped or one.end.jumped else [],
-        clock_seconds=one.clock_seconds(),
+        flags=flags,
+        clock_seconds=clock_seconds,
     )
 
 

@@ -20,11 +20,11 @@ from ...parsers import signals
 from ...parsers.errors import PIP_INSTALL, UserError
 from ...parsers.inference.events import unit_name
 from ...parsers.tegrastats.digits import Floats, Integers
+from ...parsers.tegrastats.prefix import EARLIEST_EPOCH_SECONDS
 from ..measure.blocks import WindowSlice
 from ..measure.run_report import Device
 
 REQUIRED = ("name", "start", "end")
-EARLIEST_EPOCH_SECONDS = 100_000_000
 _HEADER = "begin it with name,start,end,inferences,device"
 _LATEST_SECONDS = 9_000_000_000
 _ISO = re.compile(
@@ -287,7 +287,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogClock:
-    """Stretches of the epoch prefix and of the printed time of one log; empty without one.
+    """Stretches of a recorder's time and of the printed time of one log; empty without one.
 
     ``error_ns`` is the uncertainty of the first record.
     """
@@ -311,7 +311,7 @@ class LogClock:
         if own:
             return _find(own, time.ns)
         if not other:
-            raise UserError("the log has no times", _WRITE_ELAPSED)
+            raise UserError("the log has no times that are understood", _WRITE_ELAPSED)
         if self.zone is None:
             wrong = "local time without its zone" if self.local else "no local time"
             raise UserError(f"the log prints {wrong}", _WRITE_ZONE)
