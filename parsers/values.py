@@ -1,5 +1,6 @@
 """Small value types that all rooms share: names of devices, durations and text to print."""
 
+import codecs
 import re
 from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
@@ -15,6 +16,20 @@ _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*", re.ASCII)
 _LONGEST_DAYS = 36500
 _NAMED_AT_MOST = 5
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+
+
+def decode_text(data: bytes, errors: str = "strict") -> str:
+    r"""Decode a file of a person: UTF-8, or UTF-16 with its mark, as PowerShell's ``>`` writes it.
+
+    Raises:
+        UnicodeDecodeError: It is neither; not if ``errors`` is ``replace``.
+
+    >>> decode_text(b"\xff\xfea\0"), decode_text(b"\xef\xbb\xbfa")
+    ('a', 'a')
+    """
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", errors)
+    return data.decode("utf-8-sig", errors)
 
 
 def read_duration(value: object) -> object:

@@ -11,6 +11,7 @@ from tegrascope.collectors.backends.calibration import read_cache
 from tegrascope.collectors.lines.replay import LogTimes, ReplaySource
 from tegrascope.collectors.models.files import facts_of
 from tegrascope.daemon.cli import main
+from tegrascope.daemon.inspect.judge import find_evidence
 
 CASES = Path(__file__).parent / "cases"
 
@@ -92,6 +93,19 @@ def test_utf16_without_its_mark_is_named_with_the_remedy(encoding, tmp_path, cap
     assert f"iconv -f {encoding.upper().replace('-LE', 'LE').replace('-BE', 'BE')}" in told
 
 
+def test_runs_and_build_logs_that_powershell_wrote_are_read(tmp_path, capsys):
+    runs = tmp_path / "runs.csv"
+    runs.write_text((CASES / "runs_relative.csv").read_text(encoding="utf-8"), encoding="utf-16")
+    run, _ = correlated(capsys, CASES / "docker_iso_prefix.log", runs)
+    assert run["energy"]["gross_joules"] == pytest.approx(600, rel=0.01)
+    built = tmp_path / "build.log"
+    lines = (
+        "[I] [TRT] [DlaLayer] {ForeignNode[conv1...relu9]}\n[I] [TRT] [GpuLayer] SOFTMAX: prob\n"
+    )
+    built.write_text(lines, encoding="utf-16")
+    assert find_evidence(str(built), tmp_path).placement.verdict == "mixed"
+
+
 def test_log_without_times_gives_no_interval_and_says_so(tmp_path, capsys):
     lines = (CASES / "docker_iso_prefix.log").read_text(encoding="utf-8").splitlines()
     log = tmp_path / "bare.log"
@@ -148,8 +162,12 @@ def test_digits_model_of_tensorrt_gets_a_verdict(capsys):
     assert placements["Times212_reshape0"] == "gpu"
 
 
-def test_table_of_onnx_runtime_is_read():
-    table = read_cache(CASES / "ort_calibration_table.txt")
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_table_of_onnx_runtime_is_read(encoding, tmp_path):
+    path = tmp_path / "table.txt"
+    text = (CASES / "ort_calibration_table.txt").read_text(encoding="utf-8")
+    path.write_text(text, encoding=encoding, newline="\r\n")
+    table = read_cache(path)
     assert table.origin == "ONNX Runtime's quantiser"
     assert table.scales["data"] == pytest.approx(2.64 / 127, rel=1e-6)
     assert list(table.scales) == ["data", "conv1", "relu1"]

@@ -20,7 +20,7 @@ from ...parsers.inference.calibration import (
     release_number,
 )
 from ...parsers.inference.events import Order
-from ...parsers.values import some_of
+from ...parsers.values import decode_text, some_of
 from ..base import write_atomic
 from ..models.files import sha256_of
 from ..paths import exists, is_directory, is_file
@@ -254,7 +254,7 @@ def is_data(path: Path) -> bool:
 def read_cache(path: Path) -> CalibrationCache:
     """Read a calibration cache, or raise ``UserError``."""
     try:
-        return parse_calibration(path.read_text(encoding="utf-8"))
+        return parse_calibration(decode_text(path.read_bytes()))
     except OSError as error:
         raise file_error(error, path) from None
     except (UnreadableError, UnicodeDecodeError) as error:

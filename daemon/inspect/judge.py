@@ -15,7 +15,7 @@ from ...parsers.errors import UserError
 from ...parsers.inference.layers import SUBGRAPH
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers, Placement, placement_of
 from ...parsers.onnx.graph import Graph, Node
-from ...parsers.values import DLAS
+from ...parsers.values import DLAS, decode_text
 from .costs import (
     FLOATS,
     channels,
@@ -435,7 +435,7 @@ def find_evidence(name: str, state_dir: Path) -> BuiltPlacement:
 
 def _in_file(path: Path) -> BuiltPlacement:
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = decode_text(path.read_bytes(), "replace")
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}", "name a readable file") from None
     try:

@@ -21,6 +21,7 @@ from ...parsers.errors import PIP_INSTALL, UserError
 from ...parsers.inference.events import unit_name
 from ...parsers.tegrastats.digits import Floats, Integers
 from ...parsers.tegrastats.prefix import EARLIEST_EPOCH_SECONDS
+from ...parsers.values import decode_text
 from ..measure.blocks import WindowSlice
 from ..measure.run_report import Device
 
@@ -136,7 +137,7 @@ def read_runs(path: Path) -> Given:
         UserError: It cannot be read, or lacks a column.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = decode_text(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})", "name a CSV file") from None
     except UnicodeDecodeError:

@@ -90,7 +90,6 @@ def parse_calibration(text: str) -> CalibrationCache:
     >>> parse_calibration("TRT-8601-EntropyCalibration2\ndata: 3c010a14\n").scales
     {'data': 0.007875937968492508}
     """
-    text = text.removeprefix("\ufeff")
     head, *lines = text.split("\n")
     found = _HEADER.fullmatch(head.strip())
     if found is None:

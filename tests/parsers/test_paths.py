@@ -34,9 +34,27 @@ from tests.parsers.test_laws import LINES, pieces, samples, soup
 LAW = settings(derandomize=True, deadline=None, database=None, max_examples=150)
 FEW = settings(LAW, max_examples=30)
 
+# The lines of other programs around a record.
+WRAPPED = [
+    wrapped.replace("LINE", line)
+    for line in LINES[:2]
+    for wrapped in (
+        '{"log":"LINE\\n","stream":"stdout","time":"2025-05-14T21:36:35.5Z"}',
+        '{"MESSAGE":"LINE","__REALTIME_TIMESTAMP":"1747258595000000"}',
+        'time="2025-05-14T21:36:35Z" content="LINE\\n"',
+        "2025-05-14T21:36:35.5Z stdout F LINE",
+        "May 14 21:36:35 robot7 sh[12]: LINE",
+        "2025-05-14 21:36:35.5 LINE",
+        "\ufeffLINE",
+        "LINE LINE",
+        "2025-05-14T21:36:35Z LINE2025-05-14T21:36:36Z LINE",
+    )
+]
+
 MADE = generate(9 * len(LAYOUTS), seed=7)
 POOL = [
     *LINES,
+    *WRAPPED,
     *(line.text for line in MADE),
     "make: *** [all] Error 2",
     "",
