@@ -29,24 +29,29 @@ class PowerMode(NamedTuple):
 def parse_modes(text: str) -> list[PowerMode]:
     r"""Return the modes of ``nvpmodel.conf`` in its order; lines of other kinds are skipped.
 
-    -1 means unlimited. For the memory (EMC) 0 does too.
+    -1 means unlimited. For the memory (EMC) 0 does too. The rows below a mode that cannot be read
+    are skipped with it: they are not those of the mode before.
 
     >>> [mode] = parse_modes("< POWER_MODEL ID=2 NAME=MAXN_SUPER >\nGPU MAX_FREQ -1")
     >>> mode.number, mode.name, mode.caps
     (2, 'MAXN_SUPER', {('GPU', 'MAX_FREQ'): inf})
     """
     modes: list[PowerMode] = []
+    caps: dict[tuple[str, str], float] | None = None  # of the present mode
     for line in text.splitlines():
-        if found := _MODE.match(line):
-            modes.append(PowerMode(int(found[1]), found[2], {}))
-        elif line.lstrip().startswith("<"):
+        if line.lstrip().startswith("<"):
+            header = _MODE.match(line)
+            caps = None
+            if header is not None:
+                caps = {}
+                modes.append(PowerMode(int(header[1]), header[2], caps))
             continue
-        elif modes and (cap := _CAP.match(line)):
-            value = int(cap[3])
-            is_free = value < 0 or (value == 0 and cap[1] == "EMC")
-            modes[-1] = modes[-1]._replace(
-                caps={**modes[-1].caps, (cap[1], cap[2]): inf if is_free else float(value)}
-            )
+        cap = _CAP.match(line)
+        if cap is None or caps is None:
+            continue
+        value = int(cap[3])
+        is_free = value < 0 or (value == 0 and cap[1] == "EMC")
+        caps[cap[1], cap[2]] = inf if is_free else float(value)
     return modes
 
 

@@ -263,4 +263,5 @@ def column_order(column: str) -> tuple[int, list[str | int]]:
     part = column.partition(".")[0]
     place = list(_BY_PART).index(part) if part in _BY_PART else len(_BY_PART)
     pieces = (("".join(group), is_number) for is_number, group in groupby(column, str.isdecimal))
-    return place, [int(text) if is_number else text for text, is_number in pieces]
+    # Python refuses to read numbers of thousands of digits, which a name may have.
+    return place, [int(text[:18]) if is_number else text for text, is_number in pieces]

@@ -1,5 +1,6 @@
 """Facts about a board from its files, without root."""
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
@@ -13,8 +14,7 @@ from ...parsers.nvpmodel import PowerMode, find_mode, mode_of, parse_modes
 from ...parsers.records import Record
 from ...parsers.signals import POWER_MODE
 from ..base import MachineFacts
-from ..paths import exists
-from .readers import KernelFile, Parsed, Reading, clocks_locked, read_number, read_text
+from .readers import KernelFile, Parsed, Reading, clocks_locked, matching, read_number, read_text
 
 
 class RailRule(Record):
@@ -96,7 +96,7 @@ def read_power_mode(root: Path) -> str | None:
 
 def find_power_mode(root: Path) -> Iterator[Reading]:
     """Yield the number of the power mode if nvpmodel has noted one."""
-    if exists(root / _STATUS):
+    if os.access(root / _STATUS, os.F_OK):
         file = KernelFile(root / _STATUS, stays_open=False)
         yield Parsed(file, POWER_MODE.column(), mode_of)
 
@@ -231,10 +231,14 @@ def averaging_seconds(rail_sensors: Mapping[str, float]) -> float:
 
 def _rail_sensors(root: Path) -> dict[str, float]:
     names = ("samples", "update_interval", *(f"shunt{n}_resistor" for n in (1, 2, 3)))
-    return {
-        f"{(chip / 'device').resolve().name}.{name}": number
-        for chip in sorted(root.glob("sys/class/hwmon/hwmon*"))
-        if (read_text(chip / "name") or "").startswith("ina")
-        for name in names
-        if (number := read_number(chip / name)) is not None
-    }
+    found: dict[str, float] = {}
+    for chip in matching(root, "sys/class/hwmon/hwmon*"):
+        if not (read_text(chip / "name") or "").startswith("ina"):
+            continue
+        # Path.resolve raises for a link that leads to itself.
+        device = Path(os.path.realpath(chip / "device")).name
+        for name in names:
+            number = read_number(chip / name)
+            if number is not None:
+                found[f"{device}.{name}"] = number
+    return found

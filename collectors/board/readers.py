@@ -11,7 +11,6 @@ from typing import Protocol
 
 from ...parsers import signals
 from ...parsers.signals import Signal
-from ..paths import exists
 
 _PAGE_BYTES = 4096
 # A FIFO or a device must not hold the reader up, so it is opened without waiting and refused.
@@ -84,6 +83,22 @@ def read_number(path: Path) -> float | None:
     return to_number(read_text(path))
 
 
+def matching(root: Path, pattern: str) -> list[Path]:
+    """Return the paths below a directory that fit a pattern, sorted; none if it is not readable.
+
+    A driver that goes away takes its directory along, also while that is listed.
+    """
+    try:
+        return sorted(root.glob(pattern))
+    except OSError:
+        return []
+
+
+def is_label(text: str | None) -> bool:
+    """Return whether a name that the kernel gives can be a label: it is text without controls."""
+    return text is not None and text != "" and text.isprintable()
+
+
 Column = tuple[str, float]
 
 
@@ -131,17 +146,19 @@ def find_fans(root: Path) -> Iterator[Reading]:
 
     Fans are named by their chip, ``pwmfan`` on most boards; a second one of it is ``pwmfan2``.
     """
-    for chip in sorted(root.glob("sys/class/hwmon/hwmon*")):
+    for chip in matching(root, "sys/class/hwmon/hwmon*"):
         name = read_text(chip / "name")
-        for path in sorted(chip.glob("pwm[0-9]")) if name and name.isprintable() else ():
+        if not is_label(name):
+            continue
+        for path in matching(chip, "pwm[0-9]"):
             fan = f"{name}{path.name[3:]}".removesuffix("1")
             yield Scaled(KernelFile(path), signals.FAN_SPEED.column(fan), 255, most=1.0)
 
 
 def find_batteries(root: Path) -> Iterator[Reading]:
     """Yield the charge of each battery as a share of its full charge."""
-    for supply in sorted(root.glob("sys/class/power_supply/*")):
-        if read_text(supply / "type") == "Battery":
+    for supply in matching(root, "sys/class/power_supply/*"):
+        if is_label(supply.name) and read_text(supply / "type") == "Battery":
             column = signals.BATTERY_CHARGE.column(supply.name)
             yield Scaled(KernelFile(supply / "capacity"), column, 100, most=1.0)
 
@@ -159,7 +176,7 @@ def available_bytes(meminfo: str) -> float | None:
 def find_memory(root: Path) -> Iterator[Reading]:
     """Yield the available memory."""
     path = root / "proc/meminfo"
-    if exists(path):
+    if os.access(path, os.F_OK):
         yield Parsed(KernelFile(path), signals.RAM_AVAILABLE.column(), available_bytes)
 
 
@@ -188,7 +205,7 @@ def clock_of(device: str) -> tuple[Signal, str] | None:
 
 def find_clocks(root: Path) -> Iterator[Reading]:
     """Yield the clocks that a frequency governor of the kernel knows, in hertz."""
-    for device in sorted(root.glob("sys/class/devfreq/*")):
+    for device in matching(root, "sys/class/devfreq/*"):
         if (clock := clock_of(device.name)) is not None:
             column = clock[0].column(clock[1])
             yield Scaled(KernelFile(device / "cur_freq"), column, most=1e11)
@@ -201,11 +218,11 @@ def clocks_locked(root: Path) -> bool | None:
     """
     limits = [
         (read_number(policy / "scaling_min_freq"), read_number(policy / "scaling_max_freq"))
-        for policy in root.glob("sys/devices/system/cpu/cpufreq/policy*")
+        for policy in matching(root, "sys/devices/system/cpu/cpufreq/policy*")
     ]
     limits += [
         (read_number(device / "min_freq"), read_number(device / "max_freq"))
-        for device in root.glob("sys/class/devfreq/*")
+        for device in matching(root, "sys/class/devfreq/*")
         if (clock_of(device.name) or (None,))[0] is signals.GPU_FREQUENCY
     ]
     known = [(low, high) for low, high in limits if low is not None and high is not None]
@@ -235,7 +252,7 @@ class PoweredTime:
 def find_powered(root: Path) -> Iterator[Reading]:
     """Yield the powered time of each DLA core that the kernel knows."""
     # 15880000.nvdla0 and 158c0000.nvdla1 on Xavier and Orin, wherever they stand in the tree.
-    for device in sorted(root.glob("sys/bus/platform/devices/*.nvdla[0-9]")):
+    for device in matching(root, "sys/bus/platform/devices/*.nvdla[0-9]"):
         file = KernelFile(device / "power/runtime_active_time")
         yield PoweredTime(file, int(device.name[-1]))
 
@@ -251,9 +268,9 @@ def find_cooling(root: Path) -> Iterator[Reading]:
     ``hot-surface-alert`` …; the second of the same type has ``-2`` behind it.
     """
     named: dict[str, int] = {}
-    for device in sorted(root.glob("sys/class/thermal/cooling_device*"), key=_number):
+    for device in sorted(matching(root, "sys/class/thermal/cooling_device*"), key=_number):
         kind, highest = read_text(device / "type"), read_number(device / "max_state")
-        if not kind or not kind.isprintable() or highest is None or highest <= 0:
+        if kind is None or not is_label(kind) or highest is None or highest <= 0:
             continue
         named[kind] = named.get(kind, 0) + 1
         name = kind if named[kind] == 1 else f"{kind}-{named[kind]}"
@@ -268,9 +285,11 @@ def read_trips(root: Path) -> dict[tuple[str, str], float]:
     faster), ``hot`` (user space is notified), ``critical`` (the board shuts down).
     """
     lowest: dict[tuple[str, str], float] = {}
-    for zone in sorted(root.glob("sys/class/thermal/thermal_zone*"), key=_number):
+    for zone in sorted(matching(root, "sys/class/thermal/thermal_zone*"), key=_number):
         name = (read_text(zone / "type") or "").partition("-")[0]
-        for trip in range(_TRIPS_AT_MOST if name else 0):
+        if not is_label(name):
+            continue
+        for trip in range(_TRIPS_AT_MOST):
             kind = read_text(zone / f"trip_point_{trip}_type")
             if kind is None:
                 break
@@ -318,7 +337,7 @@ def find_alerts(root: Path) -> Iterator[Reading]:
     The file ``thermal_trip_event_block`` next to it is never touched: reading it waits for the
     next event.
     """
-    for device in sorted(root.glob("sys/class/thermal/cooling_device*")):
+    for device in matching(root, "sys/class/thermal/cooling_device*"):
         found = _ALERT.fullmatch(read_text(device / "type") or "")
         if found is not None:
             yield ThrottleAlert(KernelFile(device / "cur_state"), f"{found[1]}_thermal")

@@ -1,5 +1,6 @@
 """Readers of the supply: volts, amperes and limits of rails, and over-current alarms."""
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -7,9 +8,17 @@ from math import inf
 from pathlib import Path
 
 from ...parsers import signals
-from ..paths import exists
 from .boards import compatible
-from .readers import Column, KernelFile, Reading, Scaled, read_number, read_text, to_number
+from .readers import (
+    Column,
+    KernelFile,
+    Reading,
+    Scaled,
+    matching,
+    read_number,
+    read_text,
+    to_number,
+)
 
 # Channels of each chip. Voltages behind them are those of shunts (Documentation/hwmon/ina3221.rst,
 # ina238.rst).
@@ -46,7 +55,7 @@ def find_rails(root: Path) -> Iterator[Reading]:
     A reading of voltage or current waits for the sensor's next conversion: 6.6 ms by the driver's
     defaults, and hundreds of milliseconds if the sensor averages many samples.
     """
-    for chip in sorted(root.glob("sys/class/hwmon/hwmon*")):
+    for chip in matching(root, "sys/class/hwmon/hwmon*"):
         kind = read_text(chip / "name") or ""
         for channel in _CHANNELS.get(kind, ()):
             rail = read_text(chip / f"in{channel}_label") or _UNLABELLED.get(kind, "")
@@ -61,7 +70,8 @@ def find_rails(root: Path) -> Iterator[Reading]:
                 ("max", signals.RAIL_LIMIT_WARNING),
                 ("crit", signals.RAIL_LIMIT_CRITICAL),
             ):
-                if exists(path := chip / f"curr{channel}_{name}"):
+                path = chip / f"curr{channel}_{name}"
+                if os.access(path, os.F_OK):
                     yield Scaled(KernelFile(path), signal.column(rail), 1000, most)
 
 
@@ -97,10 +107,10 @@ def find_over_current(root: Path) -> Iterator[Reading]:
     """
     chips = compatible(root)
     under = next((kind for chip, kind in _UNDER_VOLTAGE.items() if chip in chips), None)
-    for chip in sorted(root.glob("sys/class/hwmon/hwmon*")):
+    for chip in matching(root, "sys/class/hwmon/hwmon*"):
         if read_text(chip / "name") != "soctherm_oc":
             continue
-        for path in sorted(chip.glob("oc[0-9]_event_cnt")):
+        for path in matching(chip, "oc[0-9]_event_cnt"):
             kind = path.name[:3]
             if read_number(chip / f"{kind}_throt_en") != 0:
                 yield Alarm(KernelFile(path), kind, None if under is None else kind == under)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ...parsers.signals import RAM_AVAILABLE
-from ..base import SYSTEM_CLOCK, Clock
+from ..base import SYSTEM_CLOCK, Clock, OutageLog, failure_text
 from .boards import find_power_mode
 from .readers import (
     Reading,
@@ -43,11 +43,13 @@ class DeadlineReader:
         known: Iterable[Reading],
         clock: Clock,
         stuck_ns: int = _STUCK_NS,
+        outage: OutageLog | None = None,
     ) -> None:
         self.readings: tuple[Reading, ...] = tuple(known)
         self.columns: dict[str, float] = {}
         self.took_ns = 0
         self._stuck_ns = stuck_ns
+        self._outage = OutageLog("sysfs", clock) if outage is None else outage
         self._root = root
         self._find = find
         self._clock = clock
@@ -104,14 +106,20 @@ class DeadlineReader:
             self._late_at = (self._root, now_ns + _STUCK_LOOKING_NS)
             self._look()
         columns: dict[str, float] = {}
+        spoiled: str | None = None
         for reading in self.readings:
             now_ns = self._clock.monotonic_ns()
             self._late_at = (reading.file.path, now_ns + self._stuck_ns)
             text = reading.file.text()
             if self._is_left:
                 break
-            if text is not None:
+            if text is None:
+                continue
+            try:
                 columns.update(reading.take(text, now_ns))
+            except Exception as error:  # a text that we did not think of costs its own values
+                spoiled = f"{reading.file.path} is left out: {failure_text(error)}"
+        self._outage.note(spoiled)
         self._late_at = None
         return columns
 
@@ -171,6 +179,7 @@ class SysfsCompanion:
         self._late_since_ns = 0
         self._stopped = False
         self._found_any: bool | None = None
+        self._outage, self._looked = OutageLog(self.name, clock), OutageLog(self.name, clock)
 
     @property
     def problem(self) -> str | None:
@@ -219,11 +228,21 @@ class SysfsCompanion:
         if left is not None:
             left.stop(leave=True)
             known = left.readings
-        self._reader = DeadlineReader(self._root, self._find, known, self._clock, self._stuck_ns)
+        self._reader = DeadlineReader(
+            self._root, self._find, known, self._clock, self._stuck_ns, self._outage
+        )
 
     def _find(self) -> Iterator[Reading]:
-        found = (reading for find in self._finders for reading in find(self._root))
-        return (reading for reading in found if reading.file.path not in self._stuck)
+        spoiled: str | None = None
+        for find in self._finders:
+            try:
+                for reading in find(self._root):
+                    if reading.file.path not in self._stuck:
+                        yield reading
+            except Exception as error:  # the files of one kind must not cost the others
+                kind = getattr(find, "__name__", "find").removeprefix("find_")
+                spoiled = f"{kind} cannot be listed: {failure_text(error)}"
+        self._looked.note(spoiled)
 
 
 class RailCompanion(SysfsCompanion):

@@ -135,7 +135,10 @@ class TraceInstance:
 
 def find_cores(root: Path = Path("/")) -> list[int]:
     """Return the DLA cores that the kernel lists."""
-    devices = root.glob("sys/bus/platform/devices/*.nvdla[0-9]")
+    try:
+        devices = list(root.glob("sys/bus/platform/devices/*.nvdla[0-9]"))
+    except OSError:  # a driver goes away while its devices are listed
+        return []
     return sorted({int(device.name[-1]) for device in devices})
 
 

@@ -54,7 +54,9 @@ class NvmlGpu:
             return function(self._handle, *arguments)
         except self._nvml.NVMLError as error:
             self._take(name, error)
-            return None
+        except Exception as error:  # of the package itself, as for a name that is not UTF-8
+            self.refused[name] = f"{type(error).__name__}: {error}"
+        return None
 
     def _take(self, name: str, error: Any) -> None:
         if error.value in LOST:

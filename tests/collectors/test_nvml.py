@@ -380,6 +380,13 @@ def test_a_refused_value_costs_no_other_one(refused, lost):
     assert set(companion.columns()) == every - lost
 
 
+def test_call_that_fails_in_the_package_costs_its_own_value():
+    hello, sample, _ = beside(processes={"5": 1000}, refuse={"UtilizationRates": "odd bytes"})
+    assert hello["refused"] == {"utilization": "ValueError: odd bytes"}
+    assert "gpu_percent" not in sample
+    assert "power_mw" in sample
+
+
 def test_a_gpu_that_refuses_everything_is_left_alone(caplog):
     """On Orin NVML supports none of it: one line of log, no child, and nothing is wrong."""
     caplog.set_level("INFO")

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tegrascope.collectors.board.boards import read_board_facts
 from tegrascope.collectors.board.readers import KernelFile, Reading, Scaled, read_trips, to_number
 from tegrascope.collectors.board.sysfs import SysfsCompanion
 from tegrascope.collectors.simulator.board import JumpClock
@@ -343,6 +344,24 @@ def test_trips_are_the_lowest_of_their_kind(tmp_path):
         ("cpu", "passive"): 70.0,
         ("cpu", "critical"): 104.5,
     }
+
+
+def test_odd_names_and_links_cost_their_own_row(tmp_path, started):
+    """A name that is no text can be no label; a link may lead to itself."""
+    write_board(tmp_path)
+    for name in (b"BAT\xff", b"BAT\n1", b"BAT0"):
+        supply = Path(os.fsdecode(os.fsencode(tmp_path / "sys/class/power_supply") + b"/" + name))
+        supply.mkdir(parents=True)
+        (supply / "type").write_text("Battery\n")
+        (supply / "capacity").write_text("50\n")
+    chip = tmp_path / "sys/class/hwmon/hwmon9"
+    chip.mkdir()
+    (chip / "name").write_text("ina3221\n")
+    (chip / "samples").write_text("64\n")
+    (chip / "device").symlink_to("device")
+    columns = started(tmp_path).columns()
+    assert {name for name in columns if name.startswith("battery")} == {"battery.BAT0.charge_ratio"}
+    assert read_board_facts(tmp_path).rail_sensors["device.samples"] == 64.0
 
 
 def test_the_tree_is_where_the_kernel_lists_it(tmp_path, started):

@@ -3,7 +3,7 @@
 The environment variable ``FAKE_NVML`` holds a JSON object: ``absent`` (as if it were not
 installed), ``gpus`` (how many), ``init`` and
 ``handle`` (an error code for these calls), ``refuse`` (name of a call or number of a field value
-to an error code), ``missing`` (calls that this version of the module does not have), ``events``
+to an error code, or to the text of an error of Python), ``missing`` (calls that this version of the module does not have), ``events``
 (masks of clock event reasons, one a sample, the last for ever), ``lost_after`` (samples after
 which the GPU is lost), ``processes`` (number of a process to its bytes, or to null).
 
@@ -63,6 +63,8 @@ def _check(name, gpu=None):
     if gpu is not None and lost_after is not None and _samples > lost_after:
         raise NVMLError(15)
     code = _ASKED.get("refuse", {}).get(name)
+    if isinstance(code, str):
+        raise ValueError(code)
     if code:
         raise NVMLError(code)
 

@@ -69,6 +69,16 @@ def test_file_with_names_only_has_the_mode_named_maxn():
     assert largest_mode([]) is None
 
 
+def test_rows_of_an_unreadable_mode_are_not_those_of_the_mode_before():
+    text = (
+        "< POWER_MODEL ID=0 NAME=15W >\nGPU MAX_FREQ 100\n"
+        "< POWER_MODEL ID=x NAME=BROKEN >\nGPU MAX_FREQ 900\n"
+        "< POWER_MODEL ID=2 NAME=30W >\nnonsense\nGPU MAX_FREQ 300\n"
+    )
+    caps = {mode.name: mode.caps for mode in parse_modes(text)}
+    assert caps == {"15W": {("GPU", "MAX_FREQ"): 100}, "30W": {("GPU", "MAX_FREQ"): 300}}
+
+
 def test_modes_are_found_by_number_and_by_name():
     modes = parse_modes(NANO_SUPER)
     assert [(one.number, one.name) for one in modes] == [
