@@ -5,14 +5,14 @@ import re
 from collections.abc import Container, Sequence
 from pathlib import Path
 
-import psutil
-
 from ...parsers.signals import OWN_PROCESS
 from ..base import SYSTEM_CLOCK, Clock
-from ..board.readers import read_text
+from .table import UNREADABLE, ProcessEntry, ProcessTable
 
 _KNOWN_AT_MOST = 2048
 _LONGEST = 64
+# A process whose arguments and whose name in the kernel are blank.
+_NAMELESS = "unnamed"
 _REMEMBERED_NS = 10_000_000_000
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|node|java|bash|sh|dash)[0-9.]*")
 # Docker, Podman, containerd and CRI-O put the 64 digits of a container into the cgroup's name.
@@ -36,12 +36,18 @@ def program_of(command: Sequence[str], name: str) -> str:
     'python3 detect.py'
     >>> program_of(["python3", "-m", "app.main"], "python3"), program_of([], "kworker/0:1")
     ('python3 -m app.main', 'kworker')
+    >>> program_of([" "], "sleep"), program_of([" "], " ")
+    ('sleep', 'unnamed')
     """
-    if not command or not command[0]:
+    name = name.strip() or _NAMELESS
+    if not command:
         # Threads of the kernel have numbers of queues and cores behind a slash.
         return name.partition("/")[0] or name
-    # A process may write anything over its own command line: ``sshd: user@pts/0``.
-    program = command[0] if command[0].endswith(":") else command[0].split()[0]
+    # A process may write anything over its own command line: ``sshd: user@pts/0``, or a blank.
+    words = command[0].split()
+    program = words[0] if words else ""
+    if command[0].endswith(":"):
+        program = command[0]
     program = program.rpartition("/")[2] or name
     if not _INTERPRETER.fullmatch(program):
         return program
@@ -93,10 +99,10 @@ class ProcessNames:
         self, root: Path = Path("/"), own: int | None = None, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         """Prepare; ``own`` is the process whose children count as ours, by default this one."""
-        self._proc = root / "proc"
+        self.table = ProcessTable(root)
         self._own = os.getpid() if own is None else own
         self._clock = clock
-        self._known: dict[int, tuple[float, str]] = {}
+        self._known: dict[int, tuple[int, str]] = {}
         self._asked: dict[tuple[int, str | None], str | None] = {}
         self._asked_ns = clock.monotonic_ns()
 
@@ -113,41 +119,39 @@ class ProcessNames:
         asked = pid, fallback
         if asked not in self._asked:
             try:
-                self._asked[asked] = self.name_of(psutil.Process(pid))
-            except psutil.Error:
+                self._asked[asked] = self.name_of(self.table.entry(pid))
+            except UNREADABLE:
                 self._asked[asked] = fallback
         return self._asked[asked]
 
-    def name_of(self, process: psutil.Process) -> str:
-        """Return the name of a process; raises ``psutil.Error`` if it has ended or is hidden."""
-        started = process.create_time()
+    def name_of(self, process: ProcessEntry) -> str:
+        """Return the name of a process; raises one of ``UNREADABLE`` if it has just ended."""
         known = self._known.get(process.pid)
-        if known is not None and known[0] == started:
+        if known is not None and known[0] == process.started_ns:
             return known[1]
         name = OWN_PROCESS if self._is_ours(process) else self._describe(process)
         while len(self._known) >= _KNOWN_AT_MOST:
             del self._known[next(iter(self._known))]
-        self._known[process.pid] = started, name
+        self._known[process.pid] = process.started_ns, name
         return name
 
     def keep(self, living: Container[int]) -> None:
         """Forget the names of processes that have ended."""
         self._known = {pid: known for pid, known in self._known.items() if pid in living}
 
-    def _is_ours(self, process: psutil.Process) -> bool:
-        if process.pid == self._own:
+    def _is_ours(self, process: ProcessEntry) -> bool:
+        if self._own in (process.pid, process.parent_pid):
             return True
-        parent = self._known.get(process.ppid())
-        return process.ppid() == self._own or (parent is not None and parent[1] == OWN_PROCESS)
+        parent = self._known.get(process.parent_pid)
+        return parent is not None and parent[1] == OWN_PROCESS
 
-    def _describe(self, process: psutil.Process) -> str:
-        with process.oneshot():
-            name = process.name()
-            try:
-                program = program_of(process.cmdline(), name)
-            except psutil.AccessDenied:
-                program = name
-        group = group_of(read_text(self._proc / f"{process.pid}/cgroup") or "")
+    def _describe(self, process: ProcessEntry) -> str:
+        try:
+            command = self.table.command(process.pid)
+        except PermissionError:
+            command = []
+        program = program_of(command, process.name)
+        group = group_of(self.table.cgroup(process.pid))
         if group is not None and group != f"{program}.service":
             program = f"{group}/{program}"
         return "".join(letter if letter.isprintable() else "?" for letter in program)[:_LONGEST]

@@ -6,15 +6,17 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-import psutil
-
 from ...parsers import signals
-from ..base import SYSTEM_CLOCK, Clock, pause
+from ..base import SYSTEM_CLOCK, Clock, OutageLog, failure_text, pause
 from .names import ProcessNames
 from .shown import ShownNames
+from .table import UNREADABLE
 
 PERIOD_SECONDS = 10.0
 _COUNTED_AT_MOST = 512
+# The most time of a core that looks may take: in the usual period, and at the edges of runs, which
+# may follow each other closely. A look takes about 20 us per process.
+_SHARE, _SHARE_AT_EDGES = 0.01, 0.05
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,8 +44,9 @@ class ProcessUse(NamedTuple):
 class ProcessWatch:
     """The processes that used most CPU time since the last look, and those that are configured.
 
-    A thread looks every ten seconds, and soon after ``look_soon``. ``columns`` returns the result
-    of a look once, with the next line of telemetry: in a window, CPU time is a difference.
+    A thread looks every ten seconds, and soon after ``look_soon``; more rarely if a look takes
+    long, as with thousands of processes. ``columns`` returns the result of a look once, with the
+    next line of telemetry: in a window, CPU time is a difference.
     """
 
     name = "processes"
@@ -68,17 +71,19 @@ class ProcessWatch:
         self.problem: str | None = None
         self._names = ShownNames(top, names, clock)
         self._known = ProcessNames() if known is None else known
+        self._table = self._known.table
         self._on_look = on_look
         self._clock = clock
         self._period_seconds = period_seconds
-        self._began = clock.wall_ns() / 1e9
+        self._began_ns = clock.boottime_ns()
+        self._spoiled = OutageLog(self.name, clock)
         self._looked_ns = clock.monotonic_ns()
         # When each living process started, and its CPU time at the last look.
-        self._living: dict[int, tuple[float, float]] = {}
+        self._living: dict[int, tuple[int, float]] = {}
         self._total: dict[str, float] = {}
         self._fresh: tuple[ProcessUse, ...] = ()
         self._wake = threading.Event()
-        self._stopping = False
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="processes", daemon=True)
 
     def start(self) -> None:
@@ -99,33 +104,42 @@ class ProcessWatch:
 
     def stop(self) -> None:
         """End the thread."""
-        self._stopping = True
+        self._stopped.set()
         self._wake.set()
 
     def look(self) -> tuple[ProcessUse, ...]:
-        """Look at all processes, and return those to show, the busiest first."""
+        """Look at all processes, and return those to show, the busiest first.
+
+        Raises:
+            OSError: The table of processes cannot be read.
+        """
         now_ns = self._clock.monotonic_ns()
         elapsed, self._looked_ns = max(now_ns - self._looked_ns, 1) / 1e9, now_ns
         grown: dict[str, float] = {}
-        found: dict[str, list[tuple[float, int]]] = {}
-        living: dict[int, tuple[float, float]] = {}
-        # psutil.process_iter() keeps an object per process, a megabyte for 400 of them.
-        for pid in psutil.pids():
+        found: dict[str, list[tuple[int, int]]] = {}
+        living: dict[int, tuple[int, float]] = {}
+        spoiled: str | None = None
+        for pid in self._table.pids():
             try:
-                process = psutil.Process(pid)
+                process = self._table.entry(pid)
                 name = self._known.name_of(process)
-                times = process.cpu_times()
-                started = process.create_time()
-            except psutil.Error:  # it has just ended, or may not be read
+            except UNREADABLE:  # it has just ended, or may not be read
                 continue
-            seconds = times.user + times.system
+            except Exception as error:  # anybody may start a process that we did not think of
+                _LOG.debug("process %d", pid, exc_info=True)
+                spoiled = f"process {pid} is left out: {failure_text(error)}"
+                continue
+            seconds, started_ns = process.cpu_seconds, process.started_ns
             known_start, since = self._living.get(pid, (None, 0.0))
-            if known_start != started:
+            if known_start != started_ns:
                 # CPU time before the watch began is not counted.
-                since = seconds if started < self._began else 0.0
+                since = seconds if started_ns < self._began_ns else 0.0
             grown[name] = grown.get(name, 0.0) + max(0.0, seconds - since)
-            found.setdefault(name, []).append((started, pid))
-            living[pid] = started, seconds
+            found.setdefault(name, []).append((started_ns, pid))
+            living[pid] = started_ns, seconds
+        self._spoiled.note(spoiled)
+        if not living:  # this process is one of them
+            raise OSError(0, spoiled or "shows no process that can be read")
         self._living = living
         self._known.keep(living)
         for name, seconds in grown.items():
@@ -142,16 +156,20 @@ class ProcessWatch:
         return tuple(use for use in uses if use is not None)
 
     def _use_of(
-        self, name: str, cores: float, processes: Sequence[tuple[float, int]]
+        self, name: str, cores: float, processes: Sequence[tuple[int, int]]
     ) -> ProcessUse | None:
-        memory, started = 0, []
-        for at, pid in processes:
-            with contextlib.suppress(psutil.Error):
-                memory += psutil.Process(pid).memory_info().rss
-                started.append(at)
-        if not started:
+        memory, started_ns = 0, []
+        for at_ns, pid in processes:
+            with contextlib.suppress(*UNREADABLE):
+                memory += self._table.memory_bytes(pid)
+                started_ns.append(at_ns)
+        if not started_ns:
             return None
-        return ProcessUse(name, self._total[name], cores, memory, len(started), min(started))
+        # Whole seconds: the two clocks are not read at the same moment, and a start does not move.
+        since_boot_ns = self._clock.boottime_ns() - min(started_ns)
+        started_seconds = float(round((self._clock.wall_ns() - since_boot_ns) / 1e9))
+        total = self._total[name]
+        return ProcessUse(name, total, cores, memory, len(started_ns), started_seconds)
 
     def _forget(self, living: Collection[str]) -> None:
         """Forget names that are gone, those with the least CPU time first, if there are many."""
@@ -160,14 +178,21 @@ class ProcessWatch:
             del self._total[name]
 
     def _run(self) -> None:
-        while not self._stopping:
+        while not self._stopped.is_set():
             self._wake.clear()
+            begin_ns = self._clock.monotonic_ns()
             try:
                 self._fresh = found = self.look()
                 self.problem = None
             except Exception as error:
+                _LOG.debug("processes cannot be read", exc_info=True)
                 found = ()
-                self.problem = f"processes cannot be read ({error}): telemetry goes on without them"
-                _LOG.exception("processes cannot be read")
+                why = error.strerror if isinstance(error, OSError) else failure_text(error)
+                self.problem = f"/proc {why}: telemetry goes on without processes; mount /proc"
             self._on_look(found)
-            pause(self._clock, self._wake, self._period_seconds)
+            took_seconds = (self._clock.monotonic_ns() - begin_ns) / 1e9
+            # No edge of a run ends the first pause.
+            rest_seconds = took_seconds / _SHARE_AT_EDGES
+            pause(self._clock, self._stopped, rest_seconds)
+            usual_seconds = max(self._period_seconds, took_seconds / _SHARE)
+            pause(self._clock, self._wake, usual_seconds - rest_seconds)

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tegrascope.collectors.base import SystemClock
@@ -137,23 +136,31 @@ def test_our_children_count_as_ours(start, tmp_path):
 
 
 class FakeTable:
-    """A process table in a directory, which psutil reads in place of /proc."""
+    """A process table in a directory, which is read in place of /proc."""
 
     def __init__(self, root: Path) -> None:
         self.proc = root / "proc"
-        self.proc.mkdir()
-        (self.proc / "stat").write_text("btime 0\n")
+        self.proc.mkdir(exist_ok=True)
         self._ticks = os.sysconf("SC_CLK_TCK")
 
-    def add(self, pid: int, name: str, cpu_seconds: float, started: float) -> None:
+    def add(
+        self,
+        pid: int,
+        name: str,
+        cpu_seconds: float,
+        started: float,
+        command: bytes | None = None,
+    ) -> None:
         """Begin a process, or let it work."""
         ticks = [round(seconds * self._ticks) for seconds in (cpu_seconds, started)]
         directory = self.proc / str(pid)
         directory.mkdir(exist_ok=True)
         fields = f"S 1 {pid} {pid} 0 -1 0 0 0 0 0 {ticks[0]} 0 0 0 20 0 1 0 {ticks[1]} 0"
-        (directory / "stat").write_text(f"{pid} ({name}) {fields}{' 0' * 30}\n")
+        line = f"{pid} ({name}) {fields}{' 0' * 30}\n"
+        (directory / "stat").write_bytes(line.encode("utf-8", "surrogateescape"))
         (directory / "statm").write_text("100 50 0 0 0 0 0\n")
-        (directory / "cmdline").write_bytes(f"/bin/{name}\0".encode())
+        shown = f"/bin/{name}\0".encode() if command is None else command
+        (directory / "cmdline").write_bytes(shown)
 
     def remove(self, pid: int) -> None:
         """End a process."""
@@ -168,14 +175,12 @@ class HandClock(SystemClock):
     def monotonic_ns(self) -> int:
         return int(self.seconds * 1e9)
 
-    wall_ns = monotonic_ns
+    wall_ns = boottime_ns = monotonic_ns
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTable:
-    made = FakeTable(tmp_path)
-    monkeypatch.setattr(psutil, "PROCFS_PATH", str(made.proc))
-    return made
+def table(tmp_path: Path) -> FakeTable:
+    return FakeTable(tmp_path)
 
 
 def test_series_and_scrape_stay_bounded_under_thousands_of_short_lived_processes(table, tmp_path):
@@ -244,3 +249,131 @@ def test_columns_come_once_after_each_look():
             watch.look_soon()
     finally:
         watch.stop()
+
+
+HOSTILE = {
+    "blank": (b" \0", "job"),
+    "blank and one more": (b" \0-x\0", "job"),
+    "tab": (b"\t\0x\0", "job"),
+    "newline": (b"\n\0", "job"),
+    "no-break space": ("\u00a0".encode() + b"\0", "job"),
+    "invalid UTF-8": (b"/bin/\xff\xfe\0", "??"),
+    "surrogate": ("/bin/\ud800".encode("utf-8", "surrogatepass") + b"\0", "???"),
+    "5,000 characters": (b"/bin/" + 5000 * b"x" + b"\0", 64 * "x"),
+    "escapes": (b"/bin/\x1b[31m\0", "?[31m"),
+    "slashes": (b"////\0", "job"),
+    "empty": (b"", "job"),
+    "empty arguments": (b"\0\0\0", "job"),
+    "interpreter without more": (b"python3\0-m\0", "python3 -m"),
+    "colon": (b":\0", ":"),
+}
+
+
+@pytest.mark.parametrize(("command", "name"), HOSTILE.values(), ids=HOSTILE)
+def test_hostile_command_line_costs_nobody_else_a_row(table, tmp_path, command, name):
+    clock = HandClock()
+    watch = ProcessWatch(top=10, known=ProcessNames(tmp_path, own=-1, clock=clock), clock=clock)
+    live = LiveState(Snapshot())
+    clock.seconds += 10
+    table.add(7, "job", 1.0, clock.seconds, command)
+    table.add(8, "detector", 1.0, clock.seconds)
+    found = watch.look()
+    assert [use.name for use in found] == sorted([name, "detector"])
+    live.update(processes=found)
+    text, _ = Page(lambda: live.snapshot, lambda: 0).render("")
+    assert b'process="detector"' in text
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [(" ", "unnamed"), ("", "unnamed"), ("a) S 1 (b", "a) S 1 (b"), ("\udcff\n", "?")],
+)
+def test_hostile_name_in_the_kernel_costs_nobody_else_a_row(table, tmp_path, name, shown):
+    clock = HandClock()
+    names = ProcessNames(tmp_path, own=-1, clock=clock)
+    table.add(7, name, 1.0, clock.seconds, b"")
+    assert names.name(7) == shown
+
+
+def test_damaged_row_costs_nobody_else_a_row(table, tmp_path):
+    clock = HandClock()
+    watch = ProcessWatch(top=10, known=ProcessNames(tmp_path, own=-1, clock=clock), clock=clock)
+    clock.seconds += 10
+    for pid in range(1, 6):
+        table.add(pid, f"job{pid}", 1.0, clock.seconds)
+    (table.proc / "1/stat").write_text("nonsense")
+    (table.proc / "2/stat").write_text("2 (job2) S 1")
+    (table.proc / "3/statm").write_text("")
+    (table.proc / "4/stat").unlink()
+    assert [use.name for use in watch.look()] == ["job5"]
+
+
+def test_blank_name_of_a_real_process_is_the_kernels():
+    child = subprocess.Popen([" ", "600"], executable="/bin/sleep")
+    try:
+        names = ProcessNames(own=-1)
+        while (name := names.name(child.pid)) is None or not name.endswith("sleep"):
+            names = ProcessNames(own=-1)  # until the child has become its program
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_hidden_table_is_a_problem_until_it_is_back(tmp_path, is_there):
+    """A sandbox may hide /proc, or put an empty directory in its place."""
+    looks = threading.Semaphore(0)
+    if is_there:
+        (tmp_path / "proc").mkdir()
+    watch = ProcessWatch(
+        top=1,
+        known=ProcessNames(tmp_path),
+        on_look=lambda _: looks.release(),
+        period_seconds=3600,
+    )
+    watch.start()
+    try:
+        assert looks.acquire(timeout=PATIENCE_SECONDS)
+        assert (watch.problem or "").startswith("/proc ")
+        table = FakeTable(tmp_path)
+        table.add(7, "job", 1.0, 0.0)
+        watch.look_soon()
+        assert looks.acquire(timeout=PATIENCE_SECONDS)
+        assert watch.problem is None
+    finally:
+        watch.stop()
+
+
+class SlowClock(HandClock):
+    """Each look at the clock takes a tenth of a second; pauses are noted, and the last ends all."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+        self.at_end: Callable[[], object] = lambda: None
+
+    def monotonic_ns(self) -> int:
+        self.seconds += 0.1
+        return int(self.seconds * 1e9)
+
+    wall_ns = boottime_ns = monotonic_ns
+
+    def wait(self, event: threading.Event, until_ns: int) -> bool:
+        self.pauses.append(until_ns / 1e9 - self.seconds)
+        if len(self.pauses) == 4:
+            self.at_end()
+        return event.is_set()
+
+
+def test_looks_take_a_bounded_share_of_a_core(table, tmp_path):
+    """The first pause is not cut by the edges of runs, the second one is."""
+    clock = SlowClock()
+    table.add(7, "job", 1.0, 0.0)
+    watch = ProcessWatch(known=ProcessNames(tmp_path, clock=clock), clock=clock)
+    ended = threading.Event()
+    clock.at_end = lambda: (watch.stop(), ended.set())
+    watch.start()
+    assert ended.wait(PATIENCE_SECONDS)
+    for rest, more in zip(clock.pauses[::2], clock.pauses[1::2], strict=True):
+        took = rest * 0.05
+        assert took > 0.2
+        assert rest + more >= 90 * took
