@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from socket import gethostname
 
-from ...collectors.base import SYSTEM_CLOCK, Clock, Stamped, pause
+from ...collectors.base import SYSTEM_CLOCK, Clock, Stamped, failure_text, pause
 from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child
 from ...parsers.errors import UserError
@@ -128,13 +128,14 @@ class OtlpExport:
                 self._ends[oldest, "overflow"] += 1
 
     def _run(self) -> None:
-        try:
-            while not self._closing.is_set():
+        while not self._closing.is_set():
+            try:
                 self._start_child()
-                pause(self._clock, self._closing, self._restart_seconds)
-        except Exception:
-            self.problem = "it failed: see the log, and start the daemon again"
-            _LOG.exception("otlp: nothing more is sent")
+            except Exception as error:  # a page of ours, or an answer, that nobody thought of
+                _LOG.debug("otlp", exc_info=True)
+                self._end_child()
+                self.problem = f"it failed ({failure_text(error)}): it is being started again"
+            pause(self._clock, self._closing, self._restart_seconds)
 
     def _start_child(self) -> None:
         """Let a child send until it ends."""
@@ -144,13 +145,17 @@ class OtlpExport:
             self.problem = str(error)
             return
         why = self._serve(child)
-        self._child = None
-        child.end()
+        self._end_child()
         if why is not None:
             words = child.last_words[-1] if child.last_words else why
             self.problem = f"the process that sends ended: {words}"
             if self._tries >= _TRIES:
                 self._end_given("crash")
+
+    def _end_child(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
 
     def _serve(self, child: LineChild) -> str | None:
         """Let a child send until it ends or hangs, and return how; None at ``close``."""
@@ -204,8 +209,6 @@ class OtlpExport:
         """Take an answer of the child; return False if the same is to be tried again."""
         end, problem, refused_points = json.loads(line)
         self._refused_points += refused_points
-        if problem is None and self.problem is not None:
-            _LOG.info("otlp: %s can be sent to", self._settings.endpoint)
         self.problem = problem
         if end is not None:
             self._end_given(end)

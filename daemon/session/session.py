@@ -257,6 +257,7 @@ class Session:
             rule=rule,
             companions=companions,
             on_crash=self._on_crash,
+            clock=self.clock,
         )
         return self._feed
 

@@ -10,7 +10,15 @@ from platform import python_version
 from typing import TYPE_CHECKING
 
 from ... import __version__
-from ...collectors.base import Clock, Companion, MachineFacts, Stamped
+from ...collectors.base import (
+    SYSTEM_CLOCK,
+    Clock,
+    Companion,
+    MachineFacts,
+    OutageLog,
+    Stamped,
+    failure_text,
+)
 from ...collectors.board.boards import RailRule, find_rail_rule, is_tegra, read_board_facts
 from ...collectors.lines.collector import LineCollector, Opening
 from ...collectors.lines.program import ProcessSource, SocketLines
@@ -97,7 +105,6 @@ def open_processes(telemetry: Telemetry, clock: Clock, live: LiveState) -> "Proc
     """Return the watch of processes; ``None`` if it is off, or if the lines are recorded."""
     if telemetry.processes is None or telemetry.settings.is_recorded:
         return None
-    # psutil takes one MiB of memory.
     from ...collectors.processes.watch import ProcessWatch
 
     return ProcessWatch(
@@ -192,6 +199,15 @@ class LoadSource:
         return is_first
 
 
+def _read(companion: Companion) -> tuple[Mapping[str, float], str | None]:
+    """Return the columns and the problem of a companion; its faults must not end telemetry."""
+    try:
+        return companion.columns(), companion.problem
+    except Exception as error:
+        _LOG.debug("%s", companion.name, exc_info=True)
+        return {}, f"it failed ({failure_text(error)}): report it; the other sources continue"
+
+
 _LOG = logging.getLogger(__name__)
 # A line that is cut short has no load either.
 _LACKING_LINES = 3
@@ -221,6 +237,7 @@ class TelemetryFeed:
     rule: InitVar[RailRule | None] = None
     companions: Sequence[Companion] = ()
     on_crash: Callable[[Exception], object] = lambda _: None
+    clock: Clock = SYSTEM_CLOCK
     problem: str | None = field(default=None, init=False)
 
     def __post_init__(self, rule: RailRule | None) -> None:
@@ -230,6 +247,8 @@ class TelemetryFeed:
         self._about: MachineFacts | None = None
         self._recovered_ns: deque[int] = deque(maxlen=_RECOVERED_AT_MOST)
         self._logged: set[str] = set()
+        names = {companion.name for companion in self.companions}
+        self._outages = {name: OutageLog(name, self.clock, log=_LOG) for name in names}
         self._columns_unknown = 0
         self._load_source = LoadSource()
         self._restarts = self.collector.source.restarts
@@ -362,7 +381,7 @@ class TelemetryFeed:
         found: dict[str, tuple[float, str]] = {}
         up: dict[str, bool] = {}
         for companion in reversed(self.companions):
-            columns = companion.columns()
+            columns, problem = _read(companion)
             found.update((name, (value, companion.name)) for name, value in columns.items())
             for column in columns:
                 if split(column) is None:
@@ -370,11 +389,11 @@ class TelemetryFeed:
                     if len(self._logged) < _LOGGED_AT_MOST:
                         what = f"no signal has the column {column}: it gets no metric; declare it"
                         self._warn_once(f"{companion.name}: {what} in parsers/signals.py")
-            problem = companion.problem
             up[companion.name] = problem is None
             source = companion.source
-            if problem is not None and (source is None or problem != source.problem):
-                self._warn_once(f"{companion.name}: {problem}")
+            # A source logs its own outages.
+            if problem is None or source is None or problem != source.problem:
+                self._outages[companion.name].note(problem)
         return found, up
 
     def _warn_once(self, message: str) -> None:

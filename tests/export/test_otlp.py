@@ -414,7 +414,7 @@ def test_nothing_is_lost_in_an_outage(receiver, start, caplog):
     wait_for(lambda: live.snapshot.otlp["runs", "sent"] == 5)
     assert not any(live.snapshot.otlp[kind, "overflow"] for kind in ("metrics", "runs"))
     assert export.problem is None
-    assert "can be sent to" in caplog.text
+    assert caplog.messages == []  # the session logs the problem of each companion, and its end
 
 
 def test_beyond_the_queue_the_oldest_are_dropped_and_counted(receiver, start):
