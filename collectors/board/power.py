@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -32,8 +33,10 @@ _PROGRAM_SECONDS = 60.0
 _LONGEST_LINE = 200
 # Without a client and without anything to restore the unit ends; systemd keeps the socket.
 _IDLE_SECONDS = 10.0
-# A second client has so long to send its request before it is refused.
+# A client that is refused has so long to read its answer, and a client that is served to take one.
 _REFUSAL_SECONDS = 1.0
+_SEND_SECONDS = 1.0
+_REFUSED_AT_MOST = 16
 # A restore that failed is tried again after ever longer pauses.
 _LONGEST_PAUSE_SECONDS = 3600.0
 _WORDS = "mode NAME, clocks on, clocks off, restore or show"
@@ -230,20 +233,106 @@ class PowerModes:
         )
 
 
+class _Connection:
+    """The client that is served, and the bytes that it sent."""
+
+    def __init__(self, accepted: socket.socket, send_seconds: float) -> None:
+        # A peer that does not read must not hold the unit: then ``send`` fails.
+        accepted.settimeout(send_seconds)
+        self.socket = accepted
+        self._bytes = b""
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    @property
+    def has_line(self) -> bool:
+        return b"\n" in self._bytes
+
+    def receive(self) -> bool:
+        """Take bytes that are there; return whether the client is still one to be served."""
+        try:
+            data = self.socket.recv(4096)
+        except OSError:
+            return False
+        self._bytes += data
+        return bool(data) and (self.has_line or len(self._bytes) <= _LONGEST_LINE)
+
+    def next_line(self) -> str:
+        line, _, self._bytes = self._bytes.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+    def send(self, text: str) -> bool:
+        """Send a line; return whether the client took it in time."""
+        try:
+            self.socket.sendall(f"{text}\n".encode())
+        except OSError:
+            return False
+        return True
+
+
+class _Refused:
+    """Clients that came while another one is served: each has its answer, and is soon closed.
+
+    A socket that is closed with unread data loses the answer too, so their requests are read until
+    they end the connection, for a second at most. Nobody waits for them.
+    """
+
+    def __init__(self) -> None:
+        self._until_ns: dict[socket.socket, int] = {}
+
+    def add(self, accepted: socket.socket, until_ns: int) -> None:
+        accepted.setblocking(False)
+        with contextlib.suppress(OSError):
+            accepted.sendall(b"error another program sets power modes: wait for its end\n")
+            accepted.shutdown(socket.SHUT_WR)  # its next request is not answered
+        self._until_ns[accepted] = until_ns
+        if len(self._until_ns) > _REFUSED_AT_MOST:
+            self._close(next(iter(self._until_ns)))
+
+    def waiting(self) -> list[socket.socket]:
+        return list(self._until_ns)
+
+    def look(self, ready: Sequence[object], now_ns: int) -> None:
+        """Drop what they sent, and close those that have ended or had their time."""
+        for client, until_ns in list(self._until_ns.items()):
+            data = b"nothing yet"
+            if client in ready:
+                try:
+                    data = client.recv(4096)
+                except OSError:
+                    data = b""
+            if not data or now_ns >= until_ns:
+                self._close(client)
+
+    def close(self) -> None:
+        for client in self.waiting():
+            self._close(client)
+
+    def _close(self, client: socket.socket) -> None:
+        client.close()
+        del self._until_ns[client]
+
+
 def serve(
     listener: socket.socket,
     modes: PowerModes,
     stop: int,
     *,
     idle_seconds: float = _IDLE_SECONDS,
+    send_seconds: float = _SEND_SECONDS,
+    refusal_seconds: float = _REFUSAL_SECONDS,
     log: Callable[[str], object] = lambda _: None,
 ) -> None:
     """Serve one client at a time, until ``stop`` is readable, or idle with nothing to restore.
 
-    The board is restored at the end of each connection and of the program.
+    One line is answered at a time: between two of them, ``stop`` is looked at and other clients are
+    refused. A client that does not read its answers loses its connection. The board is restored at
+    the end of each connection and of the program.
     """
-    client: socket.socket | None = None
-    rest, pause = b"", idle_seconds
+    client: _Connection | None = None
+    refused = _Refused()
+    pause = idle_seconds
 
     def restore() -> None:
         if modes.has_changed and (answer := modes.answer("restore")).startswith("error"):
@@ -251,41 +340,50 @@ def serve(
 
     restore()
     while True:
-        waiting: list[socket.socket | int] = [stop, listener]
-        if client is not None:
+        has_line = client is not None and client.has_line
+        waiting: list[socket.socket | int | _Connection] = [stop, listener, *refused.waiting()]
+        if client is not None and not has_line:
             waiting.append(client)
-        ready, _, _ = select.select(waiting, [], [], None if client is not None else pause)
-        if stop in ready or (not ready and not modes.has_changed):
+        timeout: float | None = pause
+        if has_line:
+            timeout = 0.0
+        elif refused.waiting():
+            timeout = min(refusal_seconds, pause)
+        elif client is not None:
+            timeout = None
+        ready, _, _ = select.select(waiting, [], [], timeout)
+        if stop in ready:
             break
-        if not ready:
+        is_idle = client is None and not ready and not refused.waiting()
+        refused.look(ready, time.monotonic_ns())
+        if is_idle:
+            if not modes.has_changed:
+                break
             restore()
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         if listener in ready:
-            new, _ = listener.accept()
+            accepted, _ = listener.accept()
             if client is None:
-                client, rest = new, b""
+                client = _Connection(accepted, send_seconds)
             else:
-                with new, contextlib.suppress(OSError):
-                    # A socket that is closed with unread data loses the answer too.
-                    new.settimeout(_REFUSAL_SECONDS)
-                    new.recv(4096)
-                    new.sendall(b"error another program sets power modes: wait for its end\n")
-        if client is not None and client in ready:
-            try:
-                data = client.recv(4096)
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    text = modes.answer(line.decode("utf-8", "replace"))
-                    log(f"{line.decode('utf-8', 'replace')[:40]!r}: {text}")
-                    client.sendall(f"{text}\n".encode())
-            except OSError:
-                data = b""
-            if not data or len(rest) > _LONGEST_LINE:
-                client.close()
-                client = None
-                restore()
+                refused.add(accepted, time.monotonic_ns() + round(refusal_seconds * 1e9))
+        if client is None:
+            continue
+        is_served = True
+        if has_line:
+            line = client.next_line()
+            text = modes.answer(line)
+            log(f"{line[:40]!r}: {text}")
+            is_served = client.send(text)
+        elif client in ready:
+            is_served = client.receive()
+        if not is_served:
+            client.socket.close()
+            client = None
+            restore()
     if client is not None:
-        client.close()
+        client.socket.close()
+    refused.close()
     restore()
 
 

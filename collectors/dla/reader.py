@@ -163,6 +163,8 @@ UNAVAILABLE = 3
 
 # Events this close to each other are read at once; this bounds their delay and our work.
 _GATHER_SECONDS = 0.02
+# A client that takes nothing for so long loses its connection. The kernel's buffer is full sooner.
+_CLIENT_SECONDS = 10.0
 # A task takes milliseconds; one whose end was lost must not keep the DLA powered.
 _IN_FLIGHT_NS = 2_000_000_000
 
@@ -209,8 +211,12 @@ def follow(
     every_seconds: float,
     firmware: FirmwareReader | None = None,
     now_ns: Callable[[], int] = time.monotonic_ns,
+    client_seconds: float = _CLIENT_SECONDS,
 ) -> None:
-    """Print events as they come, and a sign of life per period; raise UserError at their end."""
+    """Print events as they come, and a sign of life per period; raise UserError at their end.
+
+    ``out`` does not block. A client that takes nothing for ``client_seconds`` is a ``UserError``.
+    """
     every_ns = round(every_seconds * 1e9)
     buffer = LineBuffer()
     poll = select.poll()
@@ -230,7 +236,7 @@ def follow(
         if begin_ns >= alive_ns:
             own.append(f"alive at={_seconds(begin_ns)}")
             alive_ns = begin_ns + every_ns
-        _print(out, [*lines, *(f"{OWN_PREFIX}{text}" for text in own)])
+        _print(out, [*lines, *(f"{OWN_PREFIX}{text}" for text in own)], client_seconds)
         if lines:
             time.sleep(_GATHER_SECONDS)
 
@@ -251,10 +257,20 @@ def _read(pipe: int) -> bytes:
     return data
 
 
-def _print(out: int, lines: Collection[str]) -> None:
+def _print(out: int, lines: Collection[str], client_seconds: float = _CLIENT_SECONDS) -> None:
     rest = memoryview("".join(f"{line}\n" for line in lines).encode())
+    writable = select.poll()
+    writable.register(out, select.POLLOUT)
     while rest:
-        rest = rest[os.write(out, rest) :]
+        try:
+            rest = rest[os.write(out, rest) :]
+        except BlockingIOError:
+            # This program holds the only trace, so a client that hangs must not keep it.
+            if not writable.poll(client_seconds * 1000):
+                what = f"the client reads nothing for {client_seconds:g} s"
+                raise UserError(
+                    what, "nothing: it is disconnected, and can connect again"
+                ) from None
 
 
 def _seconds(ns: int) -> str:
@@ -282,6 +298,8 @@ def main(
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     out = sys.stdout.fileno()
+    was_blocking = os.get_blocking(out)
+    os.set_blocking(out, False)
     try:
         tracefs = find_tracefs(asked.root, system)
         with TraceInstance(tracefs, system=system, events=events) as instance:
@@ -295,12 +313,16 @@ def main(
                 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                     signal.signal(number, signal.SIG_IGN)
     except UserError as error:
-        with contextlib.suppress(OSError):  # the journal has it as well
-            _print(out, [f"{OWN_PREFIX}unavailable {error}"])
+        # The journal has it as well, and a client that does not read is not waited for again.
+        with contextlib.suppress(OSError, UserError):
+            _print(out, [f"{OWN_PREFIX}unavailable {error}"], client_seconds=0.0)
         print(f"dla trace: {error}", file=sys.stderr)
         return UNAVAILABLE
     except (BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         pass
+    finally:
+        with contextlib.suppress(OSError):  # the terminal's other programs share this setting
+            os.set_blocking(out, was_blocking)
     return 0
 
 

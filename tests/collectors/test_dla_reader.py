@@ -236,6 +236,18 @@ def test_program_ends_when_nobody_reads(tracefs, started):
     assert enabled(tracefs) == {"0"}
 
 
+def test_client_that_does_not_read_loses_its_connection(tmp_path):
+    """The pipe to it is full: the instance must be free for another client."""
+    (tmp_path / "trace").write_text(10_000 * f"{SUBMIT.format(at=6)}\n")
+    reader, out = os.pipe()
+    os.set_blocking(out, False)
+    silent = pytest.raises(UserError, match="the client reads nothing for 0 s")
+    with (tmp_path / "trace").open("rb") as trace, silent:
+        follow(trace.fileno(), out, every_seconds=1.0, client_seconds=0.0)
+    os.close(out)
+    os.close(reader)
+
+
 def test_program_without_a_trace_says_why_in_one_line(tmp_path):
     told = subprocess.run(
         [sys.executable, "-m", "tegrascope.collectors.dla.reader", "--root", str(tmp_path)],

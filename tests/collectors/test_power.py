@@ -19,7 +19,7 @@ from tegrascope.collectors.board.power import (
     serve,
 )
 from tegrascope.parsers.errors import UserError
-from tests.fakes.processes import until
+from tests.fakes.processes import PATIENCE_SECONDS, until
 
 CONF = """
 < POWER_MODEL ID=0 NAME=15W >
@@ -81,18 +81,23 @@ def modes_of(tmp_path):
 class Unit:
     """The served socket, in a thread."""
 
-    def __init__(self, path: Path, modes: PowerModes) -> None:
+    def __init__(self, path: Path, modes: PowerModes, **options: float) -> None:
         self.path = path
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
         self._stop, self._wake = os.pipe()
         arguments = (self._listener, modes, self._stop)
-        self._thread = threading.Thread(target=serve, args=arguments, kwargs={"idle_seconds": 999})
+        self._thread = threading.Thread(
+            target=serve, args=arguments, kwargs={"idle_seconds": 999, **options}
+        )
         self._thread.start()
 
-    def end(self) -> None:
+    def ask_to_end(self) -> None:
         os.write(self._wake, b"x")
+
+    def end(self) -> None:
+        self.ask_to_end()
         self._thread.join()
         self._listener.close()
 
@@ -101,8 +106,8 @@ class Unit:
 def unit_of(tmp_path, modes_of):
     made = []
 
-    def make(board: Board) -> Unit:
-        made.append(Unit(tmp_path / "power.sock", modes_of(board)))
+    def make(board: Board, **options: float) -> Unit:
+        made.append(Unit(tmp_path / "power.sock", modes_of(board), **options))
         return made[-1]
 
     yield make
@@ -217,6 +222,57 @@ def test_a_client_is_served_alone(unit_of):
         first.ask("mode 9")
     second.close()
     first.close()
+
+
+def connect(unit: Unit) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(PATIENCE_SECONDS)
+    client.connect(str(unit.path))
+    return client
+
+
+def test_a_client_that_does_not_read_loses_its_connection_and_its_mode(unit_of):
+    board = Board(0)
+    unit = unit_of(board, send_seconds=0.1)
+    with connect(unit) as deaf:
+        deaf.sendall(b"mode 1\n")
+        assert until(lambda: board.mode == 1)
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            while True:
+                deaf.sendall(500 * b"show\n")
+    assert until(lambda: is_free(unit.path))
+    assert board.mode == 0
+
+
+def test_silent_clients_delay_nobody(unit_of):
+    """Each is refused without a word of its own, and the first one is served meanwhile."""
+    unit = unit_of(Board(0), refusal_seconds=PATIENCE_SECONDS)
+    first = PowerClient(unit.path)
+    silent = []
+    for _ in range(40):
+        silent.append(connect(unit))
+        assert silent[-1].recv(4096).startswith(b"error another program sets power modes")
+    assert first.ask("mode 1")["name"] == "25W"
+    for client in silent:
+        client.close()
+    first.close()
+
+
+def test_end_does_not_wait_for_lines_that_are_not_begun(unit_of):
+    """SIGTERM comes while a client has sent many requests at once."""
+
+    class Asked(Board):
+        def run(self, *argv: str) -> ProgramOutput:
+            if self.calls == 5:
+                unit.ask_to_end()
+            return super().run(*argv)
+
+    board = Asked(0)
+    unit = unit_of(board)
+    with connect(unit) as client:
+        client.sendall(700 * b"show\n")
+        unit.end()
+    assert board.calls < 20
 
 
 def test_without_the_unit_the_remedy_enables_it(tmp_path):
