@@ -3,9 +3,10 @@
 The environment variable ``FAKE_NVML`` holds a JSON object: ``absent`` (as if it were not
 installed), ``gpus`` (how many), ``init`` and
 ``handle`` (an error code for these calls), ``refuse`` (name of a call or number of a field value
-to an error code, or to the text of an error of Python), ``missing`` (calls that this version of the module does not have), ``events``
-(masks of clock event reasons, one a sample, the last for ever), ``lost_after`` (samples after
-which the GPU is lost), ``processes`` (number of a process to its bytes, or to null).
+to an error code, or to the text of an error of Python), ``missing`` (calls that this version of the
+module does not have), ``events`` (masks of clock event reasons, one a sample, the last for ever),
+``lost_after`` (samples after which the GPU is lost), ``processes`` (number of a process to its
+bytes, or to null).
 
 The truth: GPU i draws ``60 + 20 i + 30 sin(2 pi t / 3)`` watts at CLOCK_MONOTONIC t. What NVML
 shows of it is as late as on real boards: instant power and the energy counter are renewed every
