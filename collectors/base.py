@@ -1,8 +1,10 @@
 """Shared by all collectors: clock, stamp, files, the log of outages, and the two protocols."""
 
+import errno
 import logging
 import os
 import secrets
+import stat
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -148,6 +150,38 @@ class Stamped(Generic[T_co]):
     value: T_co
     following: int = 0
     late_seconds: float = 0.0
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+    """Open a regular file and return its descriptor; raise ``OSError`` for anything else.
+
+    A FIFO would wait for its other end, beyond the reach of SIGTERM, and a device may never end.
+
+    Args:
+        flags: Those of ``os.open``. With ``O_NOFOLLOW`` a symbolic link is an error, as it must be
+            for a file of ours in a directory where another user can make links.
+    """
+    try:
+        opened = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
+            raise OSError(errno.ELOOP, "is a symbolic link", str(path)) from None
+        if error.errno == errno.ENXIO:  # a socket, or a FIFO without a reader
+            raise OSError(errno.ENXIO, "is not a regular file", str(path)) from None
+        raise
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return opened
+
+
+def read_regular(path: Path, most_bytes: int, flags: int = os.O_RDONLY) -> bytes:
+    """Return the content of a regular file, or raise ``OSError``, also if it is larger."""
+    with os.fdopen(open_regular(path, flags), "rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"is larger than {most_bytes} bytes", str(path))
+    return content
 
 
 def write_atomic(path: Path, content: bytes | memoryview, mode: int = 0o666) -> None:

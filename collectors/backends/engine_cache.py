@@ -23,7 +23,7 @@ from ...parsers.errors import UserError
 from ...parsers.inference.events import Outputs
 from ...parsers.inference.placement import Built
 from ...parsers.records import Record
-from ..base import write_atomic
+from ..base import open_regular, write_atomic
 from ..board.boards import l4t_of
 from ..board.readers import read_text
 from ..models.files import BUILTIN_PREFIX, external_files, sha256_of
@@ -157,7 +157,7 @@ class EngineCache:
         """Keep other processes from building or removing the same engine; waits for its turn."""
         while True:
             path = self.directory / f"{key}.lock"
-            with path.open("ab") as file:
+            with _open_lock(path) as file:
                 if not try_lock(file):
                     progress("waits for another process, which builds or loads the same engine")
                     fcntl.flock(file, fcntl.LOCK_EX)
@@ -276,7 +276,7 @@ class EngineCache:
     def remove(self, entry: Entry) -> int | None:
         """Remove an engine and return the bytes freed; ``None`` if a process is about to use it."""
         lock = self.directory / f"{entry.sidecar.key}.lock"
-        with lock.open("ab") as file:
+        with _open_lock(lock) as file:
             if not try_lock(file):
                 return None
             freed = 0
@@ -299,6 +299,11 @@ class EngineCache:
                 is_stray = is_stray and try_lock(lock)
             if is_old or is_stray:
                 path.unlink(missing_ok=True)
+
+
+def _open_lock(path: Path) -> BinaryIO:
+    """Open the lock of a key; a link that another user may have made is not followed."""
+    return os.fdopen(open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW), "rb+")
 
 
 def model_name(asked: str, model: Path) -> str:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ...parsers.errors import UserError
 from ...parsers.nvpmodel import PowerMode, find_mode, mode_in_answer, parse_modes, wants_reboot
-from ..base import sync_directory, write_atomic
+from ..base import read_regular, sync_directory, write_atomic
 from ..paths import exists
 
 SOCKET = Path("/run/tegrascope/power.sock")
@@ -31,6 +31,7 @@ _NVPMODEL, _CLOCKS = "nvpmodel", "jetson_clocks"
 # nvpmodel waits for a lock that a desktop's indicator may hold.
 _PROGRAM_SECONDS = 60.0
 _LONGEST_LINE = 200
+_STATE_BYTES, _CONF_BYTES = 4096, 1 << 18
 # Without a client and without anything to restore the unit ends; systemd keeps the socket.
 _IDLE_SECONDS = 10.0
 # A client that is refused has so long to read its answer, and a client that is served to take one.
@@ -84,7 +85,7 @@ class StateFile:
     def read(self) -> FoundMode | None:
         """Return the state; ``None`` if nothing was changed."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            content = json.loads(self._path.read_text(encoding="ascii"))
+            content = json.loads(read_regular(self._path, _STATE_BYTES))
             return FoundMode(int(content["mode"]), bool(content["locked"]))
         return None
 
@@ -219,7 +220,7 @@ class PowerModes:
 
     def _modes(self) -> list[PowerMode]:
         try:
-            return parse_modes(self._conf.read_text("utf-8", "replace"))
+            return parse_modes(read_regular(self._conf, _CONF_BYTES).decode("utf-8", "replace"))
         except OSError as error:
             raise UserError(f"{self._conf}: {error.strerror}", "only a Jetson has one") from None
 

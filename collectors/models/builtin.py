@@ -11,12 +11,13 @@ Source:
 import argparse
 import fcntl
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base import write_atomic
+from ..base import open_regular, write_atomic
 from ..paths import is_file
 from .files import BUILTIN_MODELS, GENERATOR_VERSION, MISSING_PACKAGE, SEED, builtin_path
 
@@ -221,7 +222,9 @@ def ensure_model(name: str, directory: Path, seed: int = SEED) -> Path:
     """
     path = builtin_path(name, directory, seed)
     directory.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("wb") as lock:
+    # Another user may make links in the directory: none of them is followed.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    with os.fdopen(open_regular(path.with_suffix(".lock"), flags), "rb+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not is_file(path):
             write_atomic(path, make_model(name, seed).SerializeToString(deterministic=True))

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from ...parsers.errors import UserError
+from ..base import read_regular
 from ..board.boards import find_rail_rule
 
 LANES = ("gpu", "dla0", "dla1", "cpu", "emc")
@@ -210,6 +211,9 @@ class _History:
         return bisect_right(self._changes, at_ns, key=itemgetter(0))
 
 
+_LOAD_FILE_BYTES = 1 << 24
+
+
 def read_load_file(path: Path, lanes: Collection[str] = LANES) -> list[LoadChange]:
     """Return a schedule of loads in the order of their times, or raise ``UserError``.
 
@@ -217,7 +221,7 @@ def read_load_file(path: Path, lanes: Collection[str] = LANES) -> list[LoadChang
     ``12.5,dla0,1``. Blank lines and lines that begin with ``#`` are skipped.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular(path, _LOAD_FILE_BYTES).decode("utf-8-sig")
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})", "name a CSV file") from error
     except UnicodeDecodeError as error:

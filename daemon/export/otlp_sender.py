@@ -30,6 +30,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from ... import __version__
+from ...collectors.base import read_regular
 from ...collectors.http_peer import (
     HttpPeer,
     OversizeError,
@@ -58,6 +59,7 @@ except ImportError as error:
 
 # Statuses of the 400s after which another attempt can succeed.
 _LATER = (408, 429)
+_HEADERS_BYTES = 1 << 16
 _SCOPE = InstrumentationScope("tegrascope", __version__)
 _CUMULATIVE = otlp.AggregationTemporality.CUMULATIVE
 
@@ -150,7 +152,8 @@ class Sender:
         path = settings.get("headers_file")
         given: dict[str, str] = {}
         try:
-            lines = Path(path).read_text("utf-8").splitlines() if path else []
+            text = read_regular(Path(path), _HEADERS_BYTES).decode("utf-8") if path else ""
+            lines = text.splitlines()
         except (OSError, ValueError) as error:
             raise ValueError(f"headers_file cannot be read: {error}") from None
         for line in lines:

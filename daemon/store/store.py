@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import sqlite3
+import stat
 import struct
 import threading
 import time
@@ -20,6 +21,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from ...collectors.base import open_regular
 from ...parsers.errors import UserError, file_error
 from ..measure.run_report import RunReport
 from ..measure.timeline import SealedBlock
@@ -93,14 +95,49 @@ class InUseError(UserError):
     """Another daemon has the store."""
 
 
+class PlantedLinkError(UserError):
+    """A file of the store is a symbolic link that another user made."""
+
+
 # Errors of the place that a person named. A full or broken disk may be well again later.
-_WRONG_PLACE = (PermissionError, NotADirectoryError, FileExistsError, InUseError)
+_WRONG_PLACE = (
+    PermissionError,
+    NotADirectoryError,
+    FileExistsError,
+    InUseError,
+    PlantedLinkError,
+)
+
+
+def _refuse_planted(path: Path) -> None:
+    """Raise an error for a file that SQLite must not open.
+
+    SQLite follows links, and it may wait for a FIFO. Another user who can write into the directory
+    of a daemon of root could make it write anywhere. A link of this user is an arrangement.
+
+    Raises:
+        PlantedLinkError: It is a link of another user.
+        OSError: It is a FIFO, a socket or a device.
+    """
+    try:
+        status = path.lstat()
+    except OSError:  # it is not there, or the opening reports the reason
+        return
+    kind = status.st_mode
+    if stat.S_ISLNK(kind) and status.st_uid not in (0, os.geteuid()):
+        what = f"{path}: is a symbolic link of the user {status.st_uid}"
+        raise PlantedLinkError(what, f"remove it, or {_REMEDY}")
+    if not (stat.S_ISLNK(kind) or stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
 
 
 def _take_lock(database: Path) -> FileIO:
     """Return a file next to the database that is locked until it is closed."""
     path = database.with_name(f"{database.name}.lock")
-    file = path.open("a+b", buffering=0)
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        _refuse_planted(database.with_name(f"{database.name}{suffix}"))
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+    file = FileIO(open_regular(path, flags), "a+b")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -5,11 +5,13 @@ import base64
 import binascii
 import hashlib
 import hmac
+import logging
 import math
 import os
 import re
 import secrets
 import socket
+import stat
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
@@ -22,7 +24,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...collectors.base import Clock, write_atomic
+from ...collectors.base import Clock, open_regular, write_atomic
 from ...collectors.paths import exists
 from ...parsers.errors import UserError
 from ..settings.config import split_listen
@@ -33,10 +35,40 @@ if TYPE_CHECKING:
 
 # A name, an IPv4 address, or an IPv6 address in brackets, each with or without a port.
 _HOST = re.compile(r"(?:\[([^][]+)\]|([^][:]+))(?::[0-9]*)?")
+_LOG = logging.getLogger(__name__)
+_WRITE_OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _REMEMBERED_AT_MOST = 1024
 _INTERVAL_SECONDS = 5
 # bcrypt reads no further, and Go's truncates there silently.
 _LONGEST_PASSWORD = 72
+
+
+_TOKEN_BYTES = 4096
+
+
+def _read_private(path: Path) -> bytes:
+    """Return the content of a file that only this user and root may write.
+
+    Another user who can write into the directory could have put it there, or a link in its place.
+
+    Raises:
+        OSError: It cannot be read, or it is a link, a FIFO or too large.
+        UserError: It belongs to another user, or others may write it.
+    """
+    with os.fdopen(open_regular(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        status = os.fstat(file.fileno())
+        content = file.read(_TOKEN_BYTES + 1)
+    again = f"rm {path}, and another one is made"
+    if status.st_uid not in (0, os.geteuid()):
+        raise UserError(f"{path}: belongs to the user {status.st_uid}, who knows it", again)
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & _WRITE_OF_OTHERS:
+        raise UserError(f"{path}: others may write it (mode {mode:04o})", again)
+    if mode & stat.S_IROTH:
+        _LOG.warning("%s: everybody may read it (mode %04o): chmod o= %s", path, mode, path)
+    if len(content) > _TOKEN_BYTES:
+        raise UserError(f"{path}: is larger than {_TOKEN_BYTES} bytes", again)
+    return content
 
 
 def read_token(path: Path) -> tuple[str, str | None]:
@@ -45,13 +77,17 @@ def read_token(path: Path) -> tuple[str, str | None]:
     A new secret that cannot be written is returned with the reason: then no other process has it.
     """
     try:
-        if not exists(path):
+        # A link whose target is missing is not an absent file: nothing is written through it.
+        if not exists(path) and not path.is_symlink():
             token = secrets.token_urlsafe(32)
             if problem := write_token(path, token):
                 return token, problem
-        token = path.read_text(encoding="ascii").strip()
-    except OSError as error:
+        token = _read_private(path).decode("ascii").strip()
+    except PermissionError as error:
         raise UserError(f"{path}: {error.strerror}", "name a writable --state-dir") from None
+    except OSError as error:
+        remedy = f"remove {path}, or name another --state-dir"
+        raise UserError(f"{path}: {error.strerror}", remedy) from None
     except UnicodeDecodeError:
         token = ""
     if not token:  # every request would carry it

@@ -21,9 +21,11 @@ from pydantic import (
     model_validator,
 )
 
+from ...collectors.base import read_regular
 from ..settings.file import ConfigError, SettingsFile, read_settings, read_text
 
 _SECTION = "tls_server_config"
+_PEM_BYTES = 1 << 20
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _VERIFY = {
     "NoClientCert": ssl.CERT_NONE,
@@ -220,7 +222,7 @@ class WebRules:
         for name in ("cert_file", "key_file", "client_ca_file"):
             path = getattr(file.settings.tls_server_config, name)
             try:
-                pems.append((file.path.parent / path).read_bytes() if path else b"")
+                pems.append(read_regular(file.path.parent / path, _PEM_BYTES) if path else b"")
             except OSError as error:
                 text = f"{path}: {error.strerror}; name a PEM file that this user may read"
                 raise file.problem((_SECTION, name), text) from None

@@ -1,5 +1,6 @@
 """The run store: acknowledged data stays, runs in flight are closed, old data is deleted."""
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -388,3 +389,36 @@ def test_size_limit_deletes_telemetry_first_and_then_the_oldest_runs(store):
     assert runs == {f"run-{number:02}" for number in range(100 - len(runs), 100)}
     store.limit(1_000_000)
     assert stored(store.path) == runs
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a link for another user")
+@pytest.mark.parametrize("name", ["tegrascope.db", "tegrascope.db-wal", "tegrascope.db-journal"])
+def test_link_of_another_user_is_not_followed(tmp_path, name):
+    (tmp_path / "victim").write_text("of somebody else\n")
+    (tmp_path / name).symlink_to(tmp_path / "victim")
+    os.lchown(tmp_path / name, 1000, 1000)
+    with pytest.raises(UserError, match=f"{name}: is a symbolic link of the user 1000"):
+        Store(tmp_path / "tegrascope.db", is_daemon=True)
+    assert (tmp_path / "victim").read_text() == "of somebody else\n"
+
+
+def test_lock_that_is_a_link_is_not_written_through(tmp_path, daemon_store):
+    (tmp_path / "victim").write_text("of somebody else\n")
+    (tmp_path / "tegrascope.db.lock").symlink_to(tmp_path / "victim")
+    store = daemon_store(tmp_path / "tegrascope.db")
+    assert "is a symbolic link" in store.problem
+    assert (tmp_path / "victim").read_text() == "of somebody else\n"
+
+
+def test_own_link_to_another_disk_is_an_arrangement(tmp_path, daemon_store):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "tegrascope.db").symlink_to(tmp_path / "disk/tegrascope.db")
+    assert daemon_store(tmp_path / "tegrascope.db").problem is None
+    assert (tmp_path / "disk/tegrascope.db").is_file()
+
+
+@pytest.mark.parametrize("name", ["tegrascope.db", "tegrascope.db-wal", "tegrascope.db.lock"])
+def test_pipe_in_place_of_a_file_is_a_problem_and_no_wait(tmp_path, daemon_store, name):
+    os.mkfifo(tmp_path / name)
+    store = daemon_store(tmp_path / "tegrascope.db")
+    assert f"{name}: is not a regular file" in store.problem
