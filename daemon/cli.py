@@ -11,7 +11,7 @@ from .. import __version__
 from ..parsers.errors import UsageError, UserError, file_error
 from ..parsers.values import is_unicode, printable
 from .commands import COMMANDS, load
-from .terminal import FAILED, GOOD, USAGE, discard, flush
+from .terminal import FAILED, GOOD, USAGE, discard, flush, open_standard_streams
 
 _UNKNOWN = re.compile(r"unrecognized arguments: ((\S+).*)", re.DOTALL)
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
@@ -23,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     It is 0 if good, 1 if failed, 2 for misuse, 3 if a check says no, 78 for a bad configuration.
     """
+    can_see_errors = open_standard_streams()
     try:
         try:
             words = sys.argv[1:] if argv is None else argv
@@ -35,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             flush()
     except UserError as error:
+        if not can_see_errors:
+            _log_to_system(error)
         return _fail(error)
     except KeyboardInterrupt:
         return FAILED
@@ -44,6 +47,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         return GOOD
     except OSError as error:
         return _fail(file_error(error))
+    except MemoryError:
+        return _fail(
+            UserError("there is not enough memory", "raise its limit (ulimit -v), or free some")
+        )
+    except RuntimeError as error:
+        # Python has no type of its own for it.
+        if "can't start new thread" not in str(error):
+            raise
+        remedy = (
+            "raise the limits of memory (ulimit -v), processes (ulimit -u) or TasksMax= of its unit"
+        )
+        return _fail(UserError("no further thread can be started", remedy))
+
+
+def _log_to_system(error: UserError) -> None:
+    """Leave a trace of an error in the log of the system, since nobody sees standard error."""
+    import syslog
+
+    syslog.openlog("tegrascope")
+    for line in error.lines:
+        syslog.syslog(syslog.LOG_ERR, printable(line, 2000))
 
 
 def _check_unicode(arguments: argparse.Namespace) -> None:

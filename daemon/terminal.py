@@ -51,6 +51,28 @@ def standard_output() -> TextIO:
     return sys.stdout
 
 
+def open_standard_streams() -> bool:
+    """Give each closed standard stream the null device; return whether errors can be seen.
+
+    A supervisor may close them. Otherwise a socket or the database would get their numbers, and
+    whatever is printed would be written into it.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, descriptor)
+            if null != descriptor:
+                os.close(null)
+    can_see = sys.stderr is not None
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - as long as the process
+    return can_see
+
+
 def flush() -> None:
     """Write buffered output while an error can still be reported.
 

@@ -5,6 +5,8 @@ import contextlib
 import json
 import logging
 import os
+import resource
+import stat
 import sys
 import threading
 from datetime import datetime, timezone
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from ..settings.config import Config, Workload
 
 _LOG = logging.getLogger(__name__)
+# The daemon with workers, clients and an update has up to 100 open.
+_DESCRIPTORS, _FEWEST_DESCRIPTORS = 1024, 64
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,6 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.demo and arguments.config:
         raise UsageError("--demo has its own configuration", "leave out -c, or --demo")
     signals = Signals()
+    # Nobody else may write the files of the daemon, whatever its parent set.
+    os.umask(os.umask(0o022) | 0o022)
+    _allow_descriptors()
     from ..settings.file import ConfigError
 
     try:
@@ -72,11 +79,41 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _allow_descriptors() -> None:
+    """Raise the limit of open files as far as the daemon needs it, or raise ``UserError``.
+
+    With too low a limit the daemon itself works, and each run fails.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if wanted < _FEWEST_DESCRIPTORS:
+        what = f"the daemon may open {wanted} files at a time, and needs {_FEWEST_DESCRIPTORS}"
+        raise UserError(what, "ulimit -n 1024, or LimitNOFILE=1024 in its unit")
+
+
 def _greet(service: "Service", state_dir: Path) -> None:
     for line in first_screen(service, state_dir):
         _LOG.info("%s", line)
     for line in service.config.advice():
         _LOG.warning("%s", line)
+    if (danger := _danger_of(state_dir)) is not None:
+        _LOG.warning("%s", danger)
+
+
+def _danger_of(state_dir: Path) -> str | None:
+    """Return who else can replace the files in the state directory; ``None`` if nobody can."""
+    try:
+        status = state_dir.stat()
+    except OSError:  # reported by the store
+        return None
+    effect = "can replace the token and the runs"
+    if status.st_uid not in (0, os.geteuid()):
+        return f"{state_dir}: belongs to the user {status.st_uid}, who {effect}"
+    if status.st_mode & stat.S_IWOTH:
+        return f"{state_dir}: everybody may write there, and {effect}: chmod o-w {state_dir}"
+    return None
 
 
 def _load(arguments: argparse.Namespace) -> "Config":

@@ -280,7 +280,8 @@ class TelemetryFeed:
         self.collector.stop()
         for companion in self.companions:
             companion.stop()
-        self._thread.join(timeout=2.0)
+        if self._thread.ident is not None:  # a start that failed has not come so far
+            self._thread.join(timeout=2.0)
 
     def refresh(self) -> None:
         """Show the counters of a source that gives no samples at present."""
