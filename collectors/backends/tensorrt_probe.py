@@ -151,7 +151,7 @@ def import_tensorrt(module: str = MODULE) -> Any:
 
 def probe(module: str = MODULE, seconds: float = 120.0) -> Capabilities:
     """Find out in a child process, which may die of it; return why not, and raise nothing."""
-    command = python_child(__spec__.name, "--module", module)
+    command = python_child(__spec__.name, "--module", module, name="probe")
     found = ask_child(command, Capabilities, module, "what it can do", seconds)
     if isinstance(found, Capabilities):
         return found
@@ -169,7 +169,7 @@ def ask_layers(
     ``shapes`` are those of the open inputs. An error is in the answer, and is not raised.
     """
     given = ("--module", module, "--model", str(model), "--shapes", json.dumps(dict(shapes)))
-    command = [*python_child(__spec__.name, *given)]
+    command = [*python_child(__spec__.name, *given, name="probe")]
     if precision is not None:
         command += ["--precision", precision]
     question = "which layers the DLA takes"

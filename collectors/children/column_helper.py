@@ -77,7 +77,7 @@ class ColumnHelper:
         self._thread = ThreadPoolExecutor(1, "column-helper")  # it waits for the pipe
         with theirs, contextlib.suppress(OSError):  # no process is left: the caller reads alone
             self._process = subprocess.Popen(
-                python_child(__name__, str(theirs.fileno())),
+                python_child(__name__, str(theirs.fileno()), name="log reader"),
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],

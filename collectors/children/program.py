@@ -21,18 +21,10 @@ from ...parsers.records import Record
 from ..base import SYSTEM_CLOCK, Clock
 from .process import LineChild, cannot_start
 
-# ``-m`` puts the current directory in front of the path of imports, where a file may have the name
-# of a module of ours or of the standard library. ``sys`` and ``os`` are loaded by then.
-_OUR_PYTHON = """\
-import sys, os
-own = [os.path.abspath(entry) for entry in sys.path if entry]
-sys.path[:] = dict.fromkeys(own + sys.argv.pop(1).splitlines())
-import runpy
-runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
-"""
-# Python 3.13 imports ``linecache`` before it runs the first line of ``-c``. 3.10 has no ``-P``.
+# 3.10 has no ``-P``; there the script itself removes its directory from the path.
 _SAFE_PATH = ("-P",) if sys.version_info >= (3, 11) else ()
 _PACKAGE = Path(__file__).absolute().parents[2]
+_SCRIPT = Path(__file__).absolute().with_name("tegrascope_child.py")
 
 # A program may run for minutes, and the worker be killed meanwhile: Linux is asked to end the
 # child with it (PR_SET_PDEATHSIG, SIGKILL), which a process can only ask for itself.
@@ -45,16 +37,23 @@ _GOES_WITH_US = (
 )
 
 
-def python_child(module: str, *arguments: str) -> tuple[str, ...]:
+def python_child(module: str, *arguments: str, name: str | None = None) -> tuple[str, ...]:
     """Return the command that runs a module of ours as a child.
 
+    ``-m`` would put the current directory in front of the path of imports, where a file may have
+    the name of a module of ours or of the standard library. So a script of ours runs the module.
     Its path of imports is ours in absolute entries, without the current directory.
+
+    Args:
+        name: What a list of processes shows behind ``tegrascope-``; by default, the module's name.
     """
     entries = (str(Path(entry).absolute()) for entry in sys.path if entry)
     path = [entry for entry in dict.fromkeys(entries) if entry != str(Path.cwd())]
     if _PACKAGE.name == "tegrascope" and str(_PACKAGE.parent) not in path:
         path.append(str(_PACKAGE.parent))  # run from where it lies, without an installation
-    return (sys.executable, *_SAFE_PATH, "-c", _OUR_PYTHON, "\n".join(path), module, *arguments)
+    shown = f"tegrascope-{name or module.rpartition('.')[2]}"
+    child = (sys.executable, *_SAFE_PATH, str(_SCRIPT), shown, module, os.pathsep.join(path))
+    return (*child, *arguments)
 
 
 def start_tied(argv: Sequence[str], env: Mapping[str, str] | None = None) -> LineChild:

@@ -42,7 +42,8 @@ def nvml_command(interval_seconds: float, gpu: int | str = 0, *options: str) -> 
     ('--gpu', 'GPU-7c1b', '--interval', '0.103')
     """
     interval = ("--interval", f"{interval_seconds:g}")
-    return python_child(f"{__package__}.reader", "--gpu", str(gpu), *interval, *options)
+    arguments = ("--gpu", str(gpu), *interval, *options)
+    return python_child(f"{__package__}.reader", *arguments, name="nvml")
 
 
 def nvml_source(

@@ -73,7 +73,7 @@ def find_model(model: str, directory: Path) -> Path:
 
 def _generate(name: str, directory: Path) -> None:
     """Generate in a child process, so that its memory is not counted as that of inference."""
-    command = python_child(f"{__package__}.builtin", name, str(directory))
+    command = python_child(f"{__package__}.builtin", name, str(directory), name=f"model {name}")
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
@@ -152,7 +152,11 @@ def read_graph_apart(
         UserError: As ``read_graph``; or the child crashed, or took too long.
     """
     given = json.dumps(dict(shapes or {}))
-    command = [*(reader or python_child(f"{__package__}.onnx_graph")), str(path), given]
+    command = [
+        *(reader or python_child(f"{__package__}.onnx_graph", name="onnx")),
+        str(path),
+        given,
+    ]
     answer = ask_child(command, GraphAnswer, "onnx", f"to read {path}", seconds)
     if isinstance(answer, UserError):
         raise UserError(answer.message, "export the model again, or give other shapes")

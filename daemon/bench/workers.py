@@ -26,7 +26,7 @@ from ..measure.timeline import Timeline
 from ..measure.utilization import telemetry as describe
 from ..results.records import Accuracy, BenchSettings, OutputCheck, Status
 from ..results.summary import Measured
-from ..session.executor import WORKER, Executor, Verdict
+from ..session.executor import Executor, Verdict, worker_command
 from ..session.session import InFlightRun, Job, Session, make_order
 from ..session.telemetry import environment_of
 from ..settings.config import Telemetry, Workload, new_run_id
@@ -562,7 +562,7 @@ class Watcher:
             *(self.program, "profile", "--output", str(report), "--force-overwrite", "true"),
             # Samples of the CPU need rights that few users have, and answer another question.
             *("--trace", "cuda,nvtx,osrt", "--sample", "none", "--cpuctxsw", "none"),
-            *WORKER,
+            *worker_command(workload.device),
         )
         done = workers.run(
             shortened(workload, count=_WATCHED_INFERENCES, warm_up=_WATCHED_WARM_UP_SECONDS),

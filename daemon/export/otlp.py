@@ -61,7 +61,7 @@ class OtlpExport:
         """
         more = {"instance": gethostname(), "attempt_seconds": attempt_seconds}
         given = json.dumps(more | settings.model_dump(mode="json", exclude_none=True))
-        self._argv = python_child("tegrascope.daemon.export.otlp_sender", given)
+        self._argv = python_child("tegrascope.daemon.export.otlp_sender", given, name="otlp")
         self._restart_seconds = restart_seconds
         # The configuration alone decides, and secrets are in files.
         self._env = {name: v for name, v in os.environ.items() if not name.startswith("OTEL_")}

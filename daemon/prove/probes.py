@@ -68,7 +68,7 @@ class BoardAccess:
 
     machine: Machine
     work: Path
-    tool: tuple[str, ...] = field(default_factory=lambda: python_child("tegrascope"))
+    tool: tuple[str, ...] = field(default_factory=lambda: python_child("tegrascope", name="prove"))
     sudo: tuple[str, ...] | None = None
     without_root: bool = False
     line_seconds: float = 1.0
@@ -457,7 +457,7 @@ def _inputs(board: BoardAccess, seconds: float) -> Evidence:
     link.unlink(missing_ok=True)
     if found:
         link.symlink_to(found[0])
-    made = board.run(python_child(f"{__package__}.inputs", str(board.work)), seconds)
+    made = board.run(python_child(f"{__package__}.inputs", str(board.work), name="inputs"), seconds)
     if made.status != 0:
         raise Absent("the models were not made: onnx is missing", f"{PIP_INSTALL} onnx onnxruntime")
     return Evidence(lines=(f"plugin library: {bool(found)}",), status=made.status)

@@ -22,7 +22,11 @@ from ..settings.file import ConfigError, read_text
 
 _LOG = logging.getLogger(__name__)
 _START_SECONDS = 60.0
-WORKER = python_child("tegrascope.collectors.worker.child")
+
+
+def worker_command(device: str) -> tuple[str, ...]:
+    """Return the command of the worker of a device, without its options."""
+    return python_child("tegrascope.collectors.worker.child", name=f"worker {device}")
 
 
 @dataclass(frozen=True)
@@ -49,14 +53,18 @@ class Executor:
         self,
         device: str,
         *,
-        argv: tuple[str, ...] = WORKER,
+        argv: tuple[str, ...] | None = None,
         cwd: Path | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Prepare; the first run starts the worker: ``argv`` and ``--lane DEVICE``."""
+        """Prepare; the first run starts the worker: ``argv`` and ``--lane DEVICE``.
+
+        ``argv`` is another command than ``worker_command``.
+        """
         self.device = device
         self._cwd = cwd
-        self._argv = (*argv, "--lane", device)
+        command = worker_command(device) if argv is None else argv
+        self._argv = (*command, "--lane", device)
         self._clock = clock
         self._child: LineChild | None = None
         self._process = events.Process()

@@ -1,5 +1,6 @@
 """How children are started."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.collectors.base import write_atomic
+from tegrascope.collectors.base import Stamped, write_atomic
 from tegrascope.collectors.children import program
 from tegrascope.collectors.children.column_helper import ColumnHelper
+from tegrascope.collectors.children.process import LineChild
 from tegrascope.collectors.children.program import python_child
+from tegrascope.daemon.session.executor import worker_command
+from tests.fakes.processes import PATIENCE_SECONDS
 
 TRAP = "import os; os.write(2, b'trapped'); os._exit(66)\n"
 
@@ -57,9 +61,25 @@ def test_children_that_run_our_python_are_started_by_one_helper():
 def test_current_directory_is_left_out_of_the_path(trapped, monkeypatch):
     monkeypatch.syspath_prepend(trapped)
     monkeypatch.setattr(sys, "path", ["", *sys.path, "relative"])
-    path = python_child("json.tool")[-2].splitlines()
+    path = python_child("json.tool")[-1].split(os.pathsep)
     assert str(trapped) not in path
     assert str(trapped / "relative") in path
+
+
+def test_children_have_names_that_people_recognise():
+    """``top`` shows 15 characters, ``ps`` and ``htop`` show the arguments."""
+    with LineChild((*worker_command("dla0"), "--lane", "dla0"), stdin=True) as child:
+        assert isinstance(child.read(PATIENCE_SECONDS), Stamped)
+        process = Path(f"/proc/{child.pid}")
+        assert (process / "comm").read_text() == "tegrascope dla0\n"
+        shown = (process / "cmdline").read_text().replace("\0", " ")
+    assert "tegrascope_child.py tegrascope-worker dla0 " in shown
+    assert "\n" not in shown
+
+
+def test_name_of_a_child_is_that_of_its_module_unless_given():
+    assert "tegrascope-tool" in python_child("json.tool")
+    assert "tegrascope-model resnet50" in python_child("json.tool", name="model resnet50")
 
 
 def test_file_is_written_whole_or_not_at_all(tmp_path):

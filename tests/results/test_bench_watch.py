@@ -7,7 +7,7 @@ import pytest
 
 from tegrascope.daemon.bench.workers import Watcher
 from tegrascope.daemon.cli import main
-from tegrascope.daemon.session.executor import WORKER, Executor
+from tegrascope.daemon.session.executor import Executor, worker_command
 
 from .bench_fakes import FakeExecutors, Silence, make_bench, settings
 
@@ -35,9 +35,10 @@ class WatchedExecutors(FakeExecutors):
     def __call__(self, device: str, argv: tuple[str, ...] = (), **_: object) -> Executor:
         if not argv:
             return super().__call__(device)
-        assert argv[-len(WORKER) :] == WORKER
+        worker = worker_command(device)
+        assert argv[-len(worker) :] == worker
         self.programs.append((device, argv))
-        return Executor(device, argv=(*argv[: -len(WORKER)], sys.executable, str(self.script)))
+        return Executor(device, argv=(*argv[: -len(worker)], sys.executable, str(self.script)))
 
 
 def write_nsys(path: Path, *, writes: bool = True) -> str:
