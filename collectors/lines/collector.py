@@ -21,7 +21,16 @@ from ...parsers.errors import ParseError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_records
 from ...parsers.values import Section
-from ..base import SYSTEM_CLOCK, Clock, Companion, LineSource, MachineFacts, Stamped
+from ..base import (
+    SYSTEM_CLOCK,
+    Clock,
+    Companion,
+    LineSource,
+    MachineFacts,
+    OutageLog,
+    Stamped,
+    failure_text,
+)
 from .program import ProcessSource, SocketSource, StreamSource
 
 _LOG = logging.getLogger(__name__)
@@ -38,6 +47,7 @@ class LineCollector(ABC):
         self.about: MachineFacts | None = None
         self.companions: tuple[Companion, ...] = ()  # of the source itself
         self._unparsed: Counter[str] = Counter()
+        self._outage = OutageLog(source.name)
 
     @property
     def unparsed(self) -> dict[str, int]:
@@ -63,14 +73,23 @@ class LineCollector(ABC):
         try:
             samples = self._read(line)
         except ParseError as error:
-            self.lines += 1
-            self._unparsed[error.reason] += 1
+            self._skip(error.reason)
             return ()
+        except Exception as error:  # a line that nobody thought of must not end telemetry
+            _LOG.debug("%s: %r", self.source.name, line.value, exc_info=True)
+            self._outage.note(f"a line is left out: {failure_text(error)}")
+            self._skip("fault")
+            return ()
+        self._outage.note(None)
         if samples:
             self.lines += 1
         for sample in samples:
             self.tokens_unparsed += len(sample.value.unparsed)
         return samples
+
+    def _skip(self, reason: str) -> None:
+        self.lines += 1
+        self._unparsed[reason] += 1
 
     def _take(self, block: list[Stamped[Sample]]) -> Iterator[Stamped[Sample]]:
         """Yield the records of one read with their own times."""

@@ -107,6 +107,8 @@ class ProcessSource(_LiveSource):
                 peer = self._open()
             except UserError as error:
                 self._lose(str(error), last_ns)
+            except OSError as error:  # no descriptor or no memory is left at present
+                self._lose(f"{self._argv[0]} does not start ({error}): it is tried again", last_ns)
             else:
                 self.restarts += started_before
                 started_before = True

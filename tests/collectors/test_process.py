@@ -1,5 +1,6 @@
 """Children end when told, take their families with them, and come back when they die."""
 
+import errno
 import logging
 import os
 import signal
@@ -400,6 +401,24 @@ def test_a_program_that_is_not_there_is_told_once_and_tried_again(tmp_path, capl
     assert source.restarts == 0
     assert len([r for r in caplog.records if "was not found" in r.getMessage()]) == 1
     lines.close()
+
+
+def test_lack_of_descriptors_ends_no_source(monkeypatch, caplog):
+    """It is an outage like another one: logged once, and over when there are some again."""
+    real, left = os.eventfd, [OSError(errno.EMFILE, "Too many open files")] * 3
+
+    def eventfd(*arguments: int) -> int:
+        if left:
+            raise left.pop()
+        return real(*arguments)
+
+    monkeypatch.setattr(os, "eventfd", eventfd)
+    source = ProcessSource(shell("echo one"), interval_seconds=1.0, backoff_seconds=(0.001, 0.01))
+    lines = source.lines()
+    assert next(lines).value == "one"
+    source.stop()
+    assert list(lines) == []
+    assert len([one for one in caplog.messages if "Too many open files" in one]) == 1
 
 
 def test_stop_ends_the_lines_and_the_program_at_once():

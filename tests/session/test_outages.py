@@ -17,7 +17,7 @@ from tegrascope.collectors.board.readers import Column, KernelFile, Reading
 from tegrascope.collectors.board.sysfs import RailCompanion, SysfsCompanion
 from tegrascope.collectors.dla.tasks import DlaTraceCompanion
 from tegrascope.collectors.gpu.nvml import NvmlCompanion
-from tegrascope.collectors.lines.collector import TegrastatsCollector
+from tegrascope.collectors.lines.collector import LineCollector, TegrastatsCollector
 from tegrascope.collectors.processes.names import ProcessNames
 from tegrascope.collectors.processes.watch import ProcessWatch
 from tegrascope.collectors.simulator.board import SimulatedKernel, SimulatorSource
@@ -27,6 +27,7 @@ from tegrascope.daemon.measure.energy import EnergyCounters
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.telemetry import TelemetryFeed
 from tegrascope.daemon.settings.config import Otlp
+from tegrascope.parsers.records import Sample
 from tegrascope.parsers.signals import FAN_SPEED
 from tegrascope.parsers.tegrastats import parse_line
 from tests.fakes.processes import PATIENCE_SECONDS, until
@@ -305,6 +306,23 @@ def test_a_file_that_spoils_its_reading_costs_its_own_values(tmp_path):
         assert companion.columns() == {FAN_SPEED.column("fan"): 7.0}
     finally:
         companion.stop()
+
+
+class OddCollector(LineCollector):
+    """Cannot read a line that nobody thought of."""
+
+    def _read(self, line: Stamped[str]) -> Stamped[Sample]:
+        if line.value == "odd":
+            raise IndexError("list index out of range")
+        return Stamped(line.monotonic_ns, line.wall_ns, parse_line(line.value))
+
+
+def test_a_line_of_telemetry_that_fails_in_us_costs_itself_only(caplog):
+    good = "RAM 936/3964MB (lfb 366x4MB)"
+    collector = OddCollector(Lines([*["odd"] * TIMES, good, "odd", good]))
+    assert len(list(collector.collect())) == 2
+    assert (collector.lines, collector.unparsed) == (TIMES + 3, {"fault": TIMES + 1})
+    assert len(caplog.messages) == 1
 
 
 def test_a_line_that_cannot_be_taken_costs_itself_only():
