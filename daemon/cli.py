@@ -15,7 +15,6 @@ from .terminal import FAILED, GOOD, USAGE, discard, flush, open_standard_streams
 
 _UNKNOWN = re.compile(r"unrecognized arguments: ((\S+).*)", re.DOTALL)
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
-_WRONG_CHOICE = re.compile(r"(.*invalid choice: '(.*)') \(choose from (.*)\)")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,13 +96,15 @@ class _Parser(argparse.ArgumentParser):
         """
         from difflib import get_close_matches
 
-        if found := _WRONG_CHOICE.fullmatch(message):
-            near = get_close_matches(found[2], re.findall(r"[\w.-]+", found[3]), n=1)
-            message = f"{found[1]}; did you mean {near[0]}?" if near else message
-        elif found := _UNKNOWN.fullmatch(message):
-            meant = self._meant(found[2])
+        problem, _, choices = message.rpartition(" (choose from ")
+        wrong = problem.partition("invalid choice: '")[2].removesuffix("'")
+        if choices and wrong:
+            near = get_close_matches(wrong, re.findall(r"[\w.-]+", choices), n=1)
+            message = f"{problem}; did you mean {near[0]}?" if near else message
+        elif unknown := _UNKNOWN.fullmatch(message):
+            meant = self._meant(unknown[2])
             message = f"{message}; did you mean {meant}?" if meant else message
-        self.exit(USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(USAGE, f"{self.prog}: {printable(message, 2000)}; see {self.prog} --help\n")
 
     def _meant(self, word: str) -> str | None:
         """Return what an argument that this command does not have may stand for."""

@@ -6,14 +6,18 @@ Source: the output of GStreamer 1.22 (Debian 12), and "GstTracer" in GStreamer's
 import re
 from typing import NamedTuple
 
+_ESCAPED = re.compile(r"\\(.)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-# Time since the start of GStreamer, process, thread, level, category; then file:line:function.
-_LINE = re.compile(
-    r"([0-9]+):([0-9]{2}):([0-9]{2})\.([0-9]{9})\s+([0-9]+)\s+0x[0-9a-f]+\s+[A-Z]+\s+GST_TRACER"
-    r"\s+\S*?:[0-9]+:\S*\s+(.*)",
-    re.ASCII,
-)
-_FIELD = re.compile(r'([\w-]+)=\(\w+\)("(?:[^"\\]|\\.)*"|[^,;"]*)[,;]', re.ASCII)
+# Time since the start of GStreamer. Then follow process, thread, level and category.
+_TIME = re.compile(r"([0-9]{1,9}):([0-9]{2}):([0-9]{2})\.([0-9]{9})", re.ASCII)
+_PROCESS = re.compile("[0-9]{1,10}")
+_THREAD = re.compile("0x[0-9a-f]{1,16}")
+_LEVEL = re.compile("[A-Z]{1,16}")
+# The place in GStreamer's own code: file:line:function.
+_PLACE = re.compile(r"\S*?:[0-9]+:\S*")
+# A name begins only where no name goes on, and a value without quotes has no "=". Without these two
+# rules, a text of many names is read again from each of its places.
+_FIELD = re.compile(r'(?<![\w-])([\w-]+)=\(\w+\)("(?:[^"\\]|\\.)*"|[^,;"=]*)[,;]', re.ASCII)
 
 
 class TracerLine(NamedTuple):
@@ -54,12 +58,20 @@ def read_line(line: str) -> TracerLine | None:
     >>> read_line("0:00:01.000000002 71 0x5f TRACE  GST_TRACER :0:: buffer, ts=(guint64)9;")
     TracerLine(process=71, printed_ns=1000000002, message='buffer, ts=(guint64)9;')
     """
-    found = _LINE.match(_COLOUR.sub("", line) if "\x1b" in line else line)
-    if found is None:
+    if "GST_TRACER" not in line:
         return None
-    hours, minutes, seconds, fraction, process = map(int, found.groups()[:5])
+    plain = _COLOUR.sub("", line) if "\x1b" in line else line
+    words = plain.split(maxsplit=6)
+    if len(words) < 7 or words[4] != "GST_TRACER" or plain[0].isspace():
+        return None
+    printed, process, thread, level, _, place, message = words
+    time = _TIME.fullmatch(printed)
+    forms = ((_PROCESS, process), (_THREAD, thread), (_LEVEL, level), (_PLACE, place))
+    if time is None or not all(form.fullmatch(word) for form, word in forms):
+        return None
+    hours, minutes, seconds, fraction = map(int, time.groups())
     whole = (hours * 60 + minutes) * 60 + seconds
-    return TracerLine(process, whole * 1_000_000_000 + fraction, found[6])
+    return TracerLine(int(process), whole * 1_000_000_000 + fraction, message)
 
 
 def read_record(message: str) -> NewElement | Push | None:
@@ -76,7 +88,7 @@ def read_record(message: str) -> NewElement | Push | None:
         if kind == "new-element":
             name = fields["name"]
             if name.startswith('"'):
-                name = re.sub(r"\\(.)", r"\1", name[1:-1])
+                name = _ESCAPED.sub(r"\1", name[1:-1])
             return NewElement(int(fields["ix"]), name, fields["is-bin"] == "1")
         stamp = int(fields["buffer-pts"]) if fields["have-buffer-pts"] == "1" else None
         giver, taker = int(fields["element-ix"]), int(fields["peer-element-ix"])

@@ -11,7 +11,13 @@ DlaDevice = Literal["dla0", "dla1"]
 Device = Literal["gpu", DlaDevice, "cpu", "external"]
 DLAS: tuple[DlaDevice, ...] = get_args(DlaDevice)
 
-_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*", re.ASCII)
+# No two parts of the expression match the same text: it would be tried in every way, and Python's
+# ``re`` stops all threads meanwhile.
+_NUMBER = r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
+_DURATION = re.compile(rf"{_NUMBER}\s*(ms|s|m|h|d)?", re.ASCII)
+_PERCENT = re.compile(rf"{_NUMBER}\s*%", re.ASCII)
+# Of the text of a number with its unit. A longer one is a mistake, not a number.
+_LONGEST_NUMBER = 1024
 # 100 years: their nanoseconds fit the integers of SQLite and of the operating system's calls.
 _LONGEST_DAYS = 36500
 _NAMED_AT_MOST = 5
@@ -42,7 +48,7 @@ def read_duration(value: object) -> object:
     (90.0, 1.009)
     """
     if isinstance(value, str):
-        found = _DURATION.fullmatch(value)
+        found = _number_of(_DURATION, value)
         if found is None:
             raise ValueError("a duration is a number of seconds, or like 500ms, 30s, 5m, 2h, 7d")
         if found[2] == "ms":
@@ -97,17 +103,20 @@ def some_of(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_NAMED_AT_MOST])}{more}"
 
 
-_PERCENT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*%\s*", re.ASCII)
-
-
 def read_share(value: object) -> object:
     """Read ``30%`` as 0.3; return anything else unchanged.
 
     >>> read_share("30%"), read_share(0.3)
     (0.3, 0.3)
     """
-    found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    found = _number_of(_PERCENT, value) if isinstance(value, str) else None
     return value if found is None else float(found[1]) / 100
+
+
+def _number_of(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Match the text of a number with its unit, without the space around it."""
+    short = text.strip()
+    return None if len(short) > _LONGEST_NUMBER else pattern.fullmatch(short)
 
 
 Share = Annotated[float, Field(gt=0, le=1), BeforeValidator(read_share)]

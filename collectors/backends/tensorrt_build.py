@@ -34,7 +34,9 @@ _LETTERS = {"INTERNAL_ERROR": "E", "ERROR": "E", "WARNING": "W", "INFO": "I", "V
 _KEPT_OF_VERBOSE = "Layer("
 # TensorRT logs it as an error in each build after the first. The build goes on without the cache.
 _NO_ERROR = "timing cache will not be used"
-_NOISE = re.compile(r"^(?:\d+: )|\(?\[?[\w./]+\.(?:cpp|h)::\S+::\d+\]\)? ?")
+_NUMBER = re.compile(r"^\d{1,9}: ")
+# Limits and the look behind it keep the search linear in a line that a foreign parser wrote.
+_NOISE = re.compile(r"\(?\[?(?<![\w./])[\w./]{1,255}\.(?:cpp|h)::\S{1,255}?::\d{1,9}\]\)? ?")
 
 # Types of inputs and outputs that numpy has, and its name of each.
 DTYPES = {"FLOAT": "float32", "HALF": "float16"}
@@ -125,7 +127,9 @@ def reason_in(lines: Iterable[str]) -> str:
     # A copy, since threads of the library may still append.
     errors = [line for line in tuple(lines) if line.startswith("[E]")]
     cause = cause_of([line.removeprefix("[E] ") for line in errors])
-    return "its log gives no reason" if cause is None else _NOISE.sub("", cause).strip()
+    if cause is None:
+        return "its log gives no reason"
+    return _NOISE.sub("", _NUMBER.sub("", cause)).strip()
 
 
 def load_plugins(trt: Any, paths: Sequence[str]) -> None:

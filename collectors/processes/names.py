@@ -17,7 +17,7 @@ _REMEMBERED_NS = 10_000_000_000
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|node|java|bash|sh|dash)[0-9.]*")
 # Docker, Podman, containerd and CRI-O put the 64 digits of a container into the cgroup's name.
 _CONTAINER = re.compile(
-    r"(?P<kind>docker|libpod|cri-containerd|crio|containerd|nerdctl)[-/:](?:[^/]*[-/:])?"
+    r"(?P<kind>docker|libpod|cri-containerd|crio|containerd|nerdctl)[-/:](?:[^/]{0,255}[-/:])?"
     r"(?P<id>[0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?(?:/|$)"
 )
 _PLAIN_ID = re.compile(r"/(?P<id>[0-9a-f]{12})[0-9a-f]{52}(?:/|$)")

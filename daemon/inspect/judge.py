@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from ...collectors.paths import is_directory, is_file
 from ...parsers.errors import UserError
-from ...parsers.inference.layers import SUBGRAPH
+from ...parsers.inference.layers import ends_of_subgraph
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers, Placement, placement_of
 from ...parsers.onnx.graph import Graph, Node
 from ...parsers.values import DLAS, decode_text
@@ -359,8 +359,8 @@ def check_engine(
     both: dict[_Found, tuple[str, ...]] = {"dla": placement.dla_layers, "gpu": placement.gpu_layers}
     for side, layers in both.items():
         for layer in layers:
-            ends = SUBGRAPH.search(layer)
-            for index in names.in_text(layer) if ends is None else names.between(*ends.groups()):
+            ends = ends_of_subgraph(layer)
+            for index in names.in_text(layer) if ends is None else names.between(*ends):
                 (named if ends is None else between)[index].add(side)
                 shown_by[index].append(layer)
     for layer in placement.reformat_layers:

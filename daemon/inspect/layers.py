@@ -10,7 +10,7 @@ from types import MappingProxyType
 from ...collectors.backends.base import input_shapes
 from ...collectors.models.files import find_model, read_graph_apart
 from ...parsers.inference.events import InputShape, Order
-from ...parsers.inference.layers import SUBGRAPH, computes, names_in, names_marked
+from ...parsers.inference.layers import computes, ends_of_subgraph, names_in, names_marked
 from ...parsers.inference.placement import LayerAnswer
 from ...parsers.onnx.graph import Graph, Node
 from ..results.records import LayerRow
@@ -108,9 +108,9 @@ def with_work(graph: Graph, rows: Sequence[LayerRow]) -> tuple[LayerRow, ...]:
     taken = {index for group in groups for index in group}
     filled = list(rows)
     for at, row in enumerate(rows):
-        ends = SUBGRAPH.search(row.name)
+        ends = ends_of_subgraph(row.name)
         if works[at] and not row.nodes and ends is not None:
-            nodes = (graph.nodes[index] for index in names.between(*ends.groups()))
+            nodes = (graph.nodes[index] for index in names.between(*ends))
             inside = [n for n in nodes if n.index not in taken and not is_constant(graph, n)]
             groups[at] = [node.index for node in inside]
             filled[at] = row.model_copy(update={"nodes": tuple(map(_name_of, inside))})

@@ -367,7 +367,7 @@ def _watch(board: BoardAccess, command: str, seconds: float) -> Evidence:
             if line is Quiet.END:  # of the load, which comes last
                 break
     lines += [f"after {line}" for line in board.files(_POWERED)]
-    busy = [line for line in kept["line"] if re.search(r"NVDLA\d\S* (?!off)", line)]
+    busy = [line for line in kept["line"] if re.search(r"NVDLA\d\S{0,64} (?!off)", line)]
     lines += [f"line: {line}" for line in (busy or kept["line"])[-20:]]
     lines += _figures(kept["load"], _FIGURES)
     if "trace" in children:

@@ -22,8 +22,9 @@ _LONGEST_NUMBER = 10
 _ADDRESS = (
     r"(?:\d{1,3}\.){3}\d{1,3}"  # IPv4; a version of four numbers is cut where it is read
     r"|(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}"  # MAC
-    r"|(?:[0-9A-Fa-f]{1,4}:){3,}[0-9A-Fa-f:]+|[0-9A-Fa-f]+::[0-9A-Fa-f:]*|::[0-9A-Fa-f]+"  # IPv6
-    r"|[^\s@]+@[^\s@]+\.[a-z]{2,}"  # mail
+    # IPv6
+    r"|(?:[0-9A-Fa-f]{1,4}:){3,}[0-9A-Fa-f:]+|[0-9A-Fa-f]{1,4}::[0-9A-Fa-f:]*|::[0-9A-Fa-f]+"
+    r"|[^\s@]{1,64}@[^\s@]{1,255}\.[a-z]{2,}"  # mail, which may not be longer
     r"|[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}"  # UUID
 )
 _SUSPECT = re.compile(

@@ -11,9 +11,10 @@ from ..errors import ParseError
 OWN_PREFIX = "# tegrascope-dla "
 """Begins the lines that the reader adds; all other lines are the kernel's."""
 
-# A name may contain anything, also " [1]-2"; so the last place that fits is taken.
+# A name may contain anything, also " [1]-2"; so the last place that fits is taken. The kernel cuts
+# a name at 15 characters, and escapes and replacements make it longer.
 _SUBMITTER = re.compile(
-    r"\s*(?P<name>.*)-(?P<thread>[0-9]{1,10}) +"
+    r"\s*(?P<name>.{0,64})-(?P<thread>[0-9]{1,10}) +"
     r"(?:\( *(?P<process>[0-9]{1,10}|-+)\) +)?\[[0-9]+\] .*",
     re.ASCII,
 )

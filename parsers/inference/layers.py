@@ -69,11 +69,12 @@ _REFORMAT_KINDS = frozenset(
 _CONSTANT_KIND, _CONSTANT_END = "constant", "[constant]"
 _REFORMAT_STARTS = ("reformatting copynode", "reshape_after_", "reshape_before_")
 _REFORMAT_ENDS = (" copy", " copy finish", " from nvm", " to nvm", "[shuffle]", "_copy_output")
-SUBGRAPH = re.compile(r"\{ForeignNode\[(.*)\.\.\.(.*)\]\}")
-_POINTWISE = re.compile(r"^(?:PWN\()+|\)+$")
+_SUBGRAPH_BEGIN, _SUBGRAPH_END = "{ForeignNode[", "]}"
+_POINTWISE = re.compile(r"(?:PWN\()+")
 _JOINTS = re.compile(r" \+ |, ")
 # Nodes of one group are joined by one control character, groups by another; some texts have none.
-_MARKS = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f\[]|$)", re.DOTALL)
+_MARK = "[ONNX Layer: "
+_MARK_END = re.compile(r"\](?=[\x1e\x1f\[]|$)")
 
 _TYPES: Mapping[str, str] = {
     **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
@@ -146,7 +147,26 @@ def names_in(layer: str) -> tuple[str, ...]:
     >>> names_in("conv1 + relu1"), names_in("PWN(PWN(sigmoid), mul)")
     (('conv1', 'relu1'), ('sigmoid', 'mul'))
     """
-    return tuple(_POINTWISE.sub("", part) for part in _JOINTS.split(layer))
+    return tuple(_without_pointwise(part) for part in _JOINTS.split(layer))
+
+
+def _without_pointwise(name: str) -> str:
+    mark = _POINTWISE.match(name)
+    return name[mark.end() if mark else 0 :].rstrip(")")
+
+
+def ends_of_subgraph(layer: str) -> tuple[str, str] | None:
+    """Return the first and the last node of a layer that is a whole subgraph, else None.
+
+    >>> ends_of_subgraph("{ForeignNode[conv1...prob]}"), ends_of_subgraph("conv1")
+    (('conv1', 'prob'), None)
+    """
+    begin, end = layer.find(_SUBGRAPH_BEGIN), layer.rfind(_SUBGRAPH_END)
+    if begin < 0 or end < 0:
+        return None
+    # Names may contain dots, so the last place that fits is taken.
+    first, dots, last = layer[begin + len(_SUBGRAPH_BEGIN) : end].rpartition("...")
+    return (first, last) if dots else None
 
 
 def names_marked(metadata: str) -> tuple[str, ...]:
@@ -155,7 +175,12 @@ def names_marked(metadata: str) -> tuple[str, ...]:
     >>> names_marked("[ONNX Layer: conv1]\x1e[ONNX Layer: relu[1]]")
     ('conv1', 'relu[1]')
     """
-    return tuple(dict.fromkeys(_MARKS.findall(metadata)))
+    names: dict[str, None] = {}
+    for part in metadata.split(_MARK)[1:]:
+        end = _MARK_END.search(part)
+        if end is not None:
+            names.setdefault(part[: end.start()])
+    return tuple(names)
 
 
 def uses_tensor_cores(kernel: str) -> bool | None:
@@ -203,7 +228,7 @@ def _layer(detail: Mapping[str, Any]) -> EngineLayer:
     weights = detail.get("Weights")
     of_weights = _type_in(_text(weights, "Type")) if isinstance(weights, dict) else None
     nodes = names_marked(_text(detail, "Metadata"))
-    if not nodes and not SUBGRAPH.search(name) and computes(name, kind):
+    if not nodes and ends_of_subgraph(name) is None and computes(name, kind):
         nodes = names_in(name)
     return EngineLayer(
         name=name,
