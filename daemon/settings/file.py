@@ -41,7 +41,12 @@ _BOUNDS = {
 _LARGEST_BYTES = 256 * 1024
 # Values of a file, with each alias written out: nine lines of aliases can stand for 10^9.
 _MOST_VALUES = 50_000
+# Of one key or value. The types of YAML read ``1:1:1`` as a number to the base of 60, and the time
+# for that grows with the square of its length. A command line has place.
+_LONGEST_VALUE = 4096
 _SHOWN_CHARACTERS = 100
+# A file of this size can have 40,000 errors, and each reload would log them all.
+_MOST_PROBLEMS = 50
 
 
 class ConfigError(UserError):
@@ -49,7 +54,9 @@ class ConfigError(UserError):
 
     def __init__(self, path: Path, problems: Sequence[str]) -> None:
         super().__init__(f"{path}: {len(problems)} error(s) in the configuration", problems[0])
-        self.problems = tuple(problems)
+        self.problems = tuple(problems[:_MOST_PROBLEMS])
+        if len(problems) > _MOST_PROBLEMS:
+            self.problems += (f"{path}: and {len(problems) - _MOST_PROBLEMS} more errors",)
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -120,11 +127,17 @@ def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
     twice = []
     left = _MOST_VALUES
 
-    def check_text(node: Any, place: Place) -> None:
-        if isinstance(node, yaml.ScalarNode) and not is_unicode(node.value):
+    def check_scalar(node: Any, place: Place) -> None:
+        if not isinstance(node, yaml.ScalarNode):
+            return
+        if len(node.value) > _LONGEST_VALUE:
+            message = f"a value of over {_LONGEST_VALUE} characters; write a shorter one"
+        elif not is_unicode(node.value):
             what = f"{printable(_key(place))}: an escape is half a character"
             message = f"{what}; write the character itself, or \\U and eight digits"
-            raise ConfigError(path, [_at(path, node.start_mark.line + 1, message)])
+        else:
+            return
+        raise ConfigError(path, [_at(path, node.start_mark.line + 1, message)])
 
     def note(node: Any, place: Place) -> None:
         nonlocal left
@@ -135,6 +148,7 @@ def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
             items = ((index, value, value) for index, value in enumerate(node.value))
         for name, marked, value in items:
             here, line = (*place, name), marked.start_mark.line + 1
+            check_scalar(marked, here)
             left -= 1
             if left < 0:
                 message = f"over {_MOST_VALUES} values; write fewer, or fewer aliases (*name)"
@@ -142,24 +156,27 @@ def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
             if here in lines:
                 twice.append(_at(path, line, f"{_key(here)}: given twice"))
             lines[here] = line
-            check_text(marked, here)
-            check_text(value, here)
+            check_scalar(value, here)
             note(value, here)
 
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        check_text(node, ())
+        check_scalar(node, ())
         note(node, ())
         data = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         message = str(getattr(error, "problem", None) or error).splitlines()[0]
         raise ConfigError(path, [_at(path, mark.line + 1 if mark else 0, message)]) from None
-    except (RecursionError, ValueError) as error:
+    except RecursionError:
         reason = "it contains itself, or is nested too deeply"
-        if isinstance(error, ValueError):  # a date such as 2020-13-45
-            reason = f"a date or a number is not valid ({str(error).partition(';')[0]})"
+        raise ConfigError(path, [f"{path}: cannot be read: {reason}"]) from None
+    except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
+        # A date such as 2020-13-45, a number such as 0x, or a tag that does not fit, as !!bool 3:
+        # the library has no error of its own for them.
+        words = str(error).partition(";")[0]
+        reason = f"a date, a number or a tag is not valid ({words})"
         raise ConfigError(path, [f"{path}: cannot be read: {reason}"]) from None
     if twice:
         raise ConfigError(path, twice)
