@@ -23,11 +23,20 @@ from ..results.bench_page import print_result, report_page
 from ..results.caveats import caveats_of_machine
 from ..results.records import BenchResult, Contention, ModelResult
 from ..session.process_signals import END, RELOAD, Signals
-from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, duration, standard_output
+from ..terminal import (
+    CHECK_SAYS_NO,
+    FAILED,
+    GOOD,
+    check_output,
+    duration,
+    open_output,
+    standard_output,
+)
 from . import Options, devices, reader, seconds_or_none
 from . import duration as read_duration
 
 _BACKGROUND_SECONDS = 2.0
+_FILES = ("result.json", "report.html")
 _ELSEWHERE = "name a writable directory with -o"
 
 
@@ -138,7 +147,10 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
 def _directory(given: Path | None) -> Path:
     """Return where results go, checked before minutes of measuring; a named one is made."""
     if given is not None:
-        return _made(given)
+        directory = _made(given)
+        for name in _FILES:
+            check_output(directory / name)
+        return directory
     if not os.access(".", os.W_OK):
         raise UserError(f"{Path.cwd()}: Permission denied", _ELSEWHERE)
     return Path(time.strftime("tegrascope-bench-%Y%m%d-%H%M%S"))
@@ -153,15 +165,14 @@ def _made(directory: Path, remedy: str = _ELSEWHERE) -> Path:
 
 
 def _write(result: BenchResult, setup: Setup, directory: Path) -> None:
-    files = {
-        "result.json": result.model_dump_json(exclude_none=True, indent=1),
-        "report.html": report_page(result, setup.session.timeline.cut, [*beside_published(result)]),
-    }
-    try:
-        for name, text in files.items():
-            (_made(directory) / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{directory}: {error.strerror or error}", _ELSEWHERE) from None
+    _made(directory)
+    texts = (
+        result.model_dump_json(exclude_none=True, indent=1),
+        report_page(result, setup.session.timeline.cut, [*beside_published(result)]),
+    )
+    for name, text in zip(_FILES, texts, strict=True):
+        with open_output(directory / name) as output:
+            output.write(text)
 
 
 def _cores(text: str) -> tuple[int, ...]:

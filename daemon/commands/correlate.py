@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...parsers import signals
-from ..terminal import open_output
+from ..terminal import check_output, open_output
 from . import Options
 
 
@@ -18,6 +18,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..tables.pairing import correlate_recorded
     from ..tables.recorded_log import find_zone
 
+    check_output(arguments.output)
     zone = None if arguments.timezone is None else find_zone(arguments.timezone)
     given = read_given(arguments.runs)
     telemetry = read_log(arguments.telemetry, interval_seconds=arguments.interval)

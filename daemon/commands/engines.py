@@ -22,7 +22,16 @@ from ..results.document import Facts, print_document
 from ..results.layers import layer_table
 from ..session.executor import Executor
 from ..settings.config import new_run_id
-from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, age, amount, print_table, standard_output
+from ..terminal import (
+    CHECK_SAYS_NO,
+    FAILED,
+    GOOD,
+    age,
+    amount,
+    check_output,
+    print_table,
+    standard_output,
+)
 from ..terminal import duration as duration_of
 from . import Options, add_command, devices, duration
 
@@ -139,10 +148,7 @@ def prune_engines(arguments: argparse.Namespace) -> int:
 def calibrate(arguments: argparse.Namespace) -> int:
     """Make a calibration cache of a model from inputs, in a worker on the GPU."""
     input_files(arguments.data)
-    if not is_directory(arguments.output.absolute().parent):
-        raise UserError(
-            f"there is no directory {arguments.output.parent}", "make it, or name another"
-        )
+    check_output(arguments.output)
     status, found = _work(
         arguments,
         "gpu",

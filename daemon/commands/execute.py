@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -34,7 +35,8 @@ from ..session.telemetry import configured_board, environment_of
 from ..settings.config import Config, boot_id, new_run_id
 from ..settings.file import load_config
 from ..store.store import Store
-from . import Options, reader
+from ..terminal import check_output, open_output, unwritable
+from . import DATABASE, Options, reader
 
 
 def report_lines(report: RunReport, notes: tuple[str, ...] = ()) -> list[str]:
@@ -122,6 +124,10 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.inferences is not None:
             arguments.misuse("--gst counts, and --inferences announces a count: give one of them")
         check_log_is_free()
+    # After a run of hours it is too late to learn that its report has no place.
+    check_output(arguments.json, "--json")
+    if arguments.state_dir is not None:
+        _check_state_dir(arguments.state_dir)
     # While the program runs, the terminal belongs to it; the summary follows.
     quiet = logging.getLogger("tegrascope")
     quiet.addHandler(logging.NullHandler())
@@ -375,12 +381,20 @@ def _outcome(ended: ProgramEnd) -> tuple[Outcome, str | None]:
     return "cancelled" if is_request else "failed", f"the program was ended by {name}"
 
 
+def _check_state_dir(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(directory, error, "--state-dir") from None
+    check_output(directory / DATABASE, "--state-dir")
+
+
 def _stored(arguments: argparse.Namespace, report: RunReport) -> tuple[str, ...]:
     """Store a run if a directory is given; return a note if that fails."""
     if arguments.state_dir is None:
         return ()
     try:
-        store = Store(arguments.state_dir / "tegrascope.db", boot_id())
+        store = Store(arguments.state_dir / DATABASE, boot_id())
     except UserError as error:
         return (f"not stored: {error}",)
     store.finish(report)
@@ -392,10 +406,10 @@ def _stored(arguments: argparse.Namespace, report: RunReport) -> tuple[str, ...]
 def _print_report(arguments: argparse.Namespace, report: RunReport, notes: tuple[str, ...]) -> None:
     try:
         if arguments.json is not None:
-            text = report.model_dump_json(exclude_none=True, indent=2)
-            arguments.json.write_text(text + "\n")
-    except OSError as error:
-        notes += (f"{arguments.json} is not written: {error.strerror}",)
+            with open_output(arguments.json, "--json") as output:
+                output.write(report.model_dump_json(exclude_none=True, indent=2) + "\n")
+    except (BrokenPipeError, UserError) as error:
+        notes += (f"the report is not written: {error}",)
     for line in report_lines(report, notes):
         _print(line)
 

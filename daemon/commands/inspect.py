@@ -46,8 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     from ...collectors.models.files import find_model, read_graph_apart, sha256_of
     from ..inspect.judge import check_builder, check_engine, find_evidence, inspect_graph
     from ..inspect.rules import choose_rules
-    from ..terminal import CHECK_SAYS_NO, GOOD, standard_output
+    from ..terminal import CHECK_SAYS_NO, GOOD, check_output, standard_output
 
+    check_output(arguments.svg, "--svg")
     shapes = {name: given.shape for name, given in arguments.shape}
     rules, reason = choose_rules(arguments.tensorrt)
     path = find_model(arguments.model, arguments.state_dir / "models")

@@ -12,7 +12,7 @@ from ...collectors.lines.replay import LogFile, LogPath, log_path
 from ...parsers.errors import ParseError, UserError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_records
-from ..terminal import open_output, progress, progress_of_logs
+from ..terminal import check_output, open_output, progress, progress_of_logs
 from . import Options
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _write_dataset(arguments)
     paths = [None if name == "-" else log_path(name) for name in arguments.files]
     path = None if arguments.output is None else Path(arguments.output)
+    check_output(path)
     if None in paths and sys.stdin.isatty():
         print("reads lines of tegrastats from the terminal; Ctrl-D ends them", file=sys.stderr)
     with progress(paths, path) as moved:

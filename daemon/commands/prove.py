@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 from ...collectors.board.machine import Machine
-from ...collectors.paths import is_directory
 from ...parsers.errors import UserError
 from ..doctor.findings import read_board
 from ..prove.belief import beliefs
@@ -24,7 +23,7 @@ from ..prove.report import (
 )
 from ..prove.runner import CHECKS, TIME_OVER, SavedEvidence, ask_sudo, gather, root_list, verdicts
 from ..prove.scrub import private_words
-from ..terminal import GOOD, open_output
+from ..terminal import GOOD, check_output, open_output
 from . import Options
 
 EXAMPLE = (
@@ -68,7 +67,8 @@ def _report(arguments: argparse.Namespace, documents: list[Document]) -> int:
     if arguments.captures is not None:
         for name, lines in captures(documents).items():
             path = arguments.captures / name
-            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            with open_output(path, "--captures") as output:
+                output.writelines(f"{line}\n" for line in lines)
             print(f"{path}: {len(lines)} lines; make golden", file=sys.stderr)
     return GOOD
 
@@ -78,13 +78,12 @@ def examine(
 ) -> int:
     """Gather evidence, in so many seconds if given; print the verdicts, and write the file."""
     path = arguments.output or _FILE
-    if not is_directory(path.absolute().parent):
-        raise UserError(f"there is no directory {path.parent}", "name a writable file with -o")
     if not arguments.anyway and not read_board(board.machine).may_be_jetson:
         raise UserError(
             "this machine is not a Jetson, and the assumptions are about Jetsons",
             "run prove on a board; --anyway tries what is possible here",
         )
+    check_output(path)
     board.without_root = arguments.no_sudo
     if not arguments.no_sudo:
         if board.machine.uid != 0:

@@ -4,7 +4,7 @@ import argparse
 
 from ...collectors.base import SYSTEM_CLOCK
 from ..results.runs_page import page_of_run, page_since
-from ..terminal import GOOD, open_output
+from ..terminal import GOOD, check_output, open_output
 from . import DATABASE, Options, duration, open_history
 
 EXAMPLE = "tegrascope report --since 24h -o day.html\n  tegrascope report --run 0193a1 -o run.html"
@@ -26,6 +26,7 @@ def add(option: Options) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the page; it needs no other file and no network."""
+    check_output(arguments.output)
     with open_history(arguments) as history:
         if arguments.run is not None:
             page = page_of_run(history, arguments.run)

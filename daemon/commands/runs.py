@@ -12,7 +12,7 @@ from ...collectors.base import SYSTEM_CLOCK
 from ...parsers.errors import UserError
 from ...parsers.records import Record
 from ..measure.run_report import RunReport
-from ..terminal import open_output, print_table, standard_output
+from ..terminal import check_output, open_output, print_table, standard_output
 from . import DATABASE, Options, add_command, duration, open_history
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def export_runs(arguments: argparse.Namespace) -> int:
     ids, begin_ns = arguments.run_ids, SYSTEM_CLOCK.wall_ns() - arguments.since * 1e9
     if ids and (arguments.workload or arguments.since < inf):
         arguments.misuse("give IDs, or --since and --workload")
+    check_output(arguments.output)
     with open_history(arguments) as history:
         documents: Iterable[dict[str, Any]] = history.runs(workload=arguments.workload)
         documents = takewhile(lambda run: run["started_wall_ns"] >= begin_ns, documents)

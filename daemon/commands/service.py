@@ -10,6 +10,7 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
+from ...collectors.base import write_atomic
 from ...collectors.paths import exists, is_directory, is_file
 from ...parsers.errors import UserError
 from . import Options, add_command
@@ -48,7 +49,7 @@ class _Root:
     def write(self, path: Path, text: str) -> None:
         def write() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            write_atomic(path.resolve(), text.encode())
             path.chmod(0o644)
 
         self._do(f"write {path}", write)

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from ...parsers.errors import UserError
 from ...parsers.onnx.graph import Graph, Tensor
-from ..terminal import amount
+from ..terminal import amount, open_output
 from .report import heading, intensity
 from .rules import Inspection, JudgedNode, NodeCost
 
@@ -138,11 +137,8 @@ def write_picture(path: Path, graph: Graph, inspection: Inspection) -> None:
     Raises:
         UserError: The file cannot be written.
     """
-    try:
-        path.write_text(picture(graph, inspection), encoding="utf-8")
-    except OSError as error:
-        what = f"{path}: {error.strerror or error}"
-        raise UserError(what, "name a writable file with --svg") from None
+    with open_output(path, "--svg") as output:
+        output.write(picture(graph, inspection))
 
 
 def picture(graph: Graph, inspection: Inspection, tallest: float = TALLEST) -> str:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ... import __version__
 from ...parsers.errors import UserError
 from ...parsers.records import Record
+from ..terminal import open_output
 from .belief import STATES, Belief, Decision, Evidence, State, beliefs
 from .runner import CHECKS, verdicts
 from .scrub import clean, leaks
@@ -78,11 +79,12 @@ def write(path: Path, found: Mapping[str, Evidence], private: Iterable[str]) -> 
             shape = "an unknown word" if own else seen[0]
             remedy = "report this line; the file was not written"
             raise UserError(f"evidence of {name!r} has {shape}, which may be private", remedy)
-    new = path.with_name(f"{path.name}.new")
-    with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as file:
+    with (
+        open_output(path) as output,
+        zipfile.ZipFile(output.buffer, "w", zipfile.ZIP_DEFLATED) as file,
+    ):
         # A fixed time: the clock of the machine is not part of the evidence.
         file.writestr(zipfile.ZipInfo(_MEMBER), text)
-    new.replace(path)
     return document
 
 

@@ -18,7 +18,7 @@ import pandas
 
 from ...collectors.children.column_helper import read_batches_together
 from ...collectors.lines.replay import LogFile, LogPath
-from ...collectors.paths import exists, is_directory, is_file
+from ...collectors.paths import is_directory
 from ...parsers.errors import PIP_INSTALL, UserError
 from ...parsers.signals import column_order, dtype_of
 from ...parsers.tegrastats.bulk import Batch, ColumnParser, read_batches
@@ -232,14 +232,12 @@ def write_tables(
     try:
         with tempfile.TemporaryDirectory(prefix=".tegrascope-", dir=folder) as scratch:
             whole = write_parquet(tables, Path(scratch))
-            if kind == "csv":
-                with open_output(path) as output:
+            with open_output(path) as output:
+                if kind == "csv":
                     _write_csv(whole, output.buffer)
-            elif path is None or (exists(path) and not is_file(path)):
-                with open_output(path) as output, whole.open("rb") as written:
-                    shutil.copyfileobj(written, output.buffer, 1 << 20)
-            else:
-                whole.replace(path)
+                else:
+                    with whole.open("rb") as written:
+                        shutil.copyfileobj(written, output.buffer, 1 << 20)
     except BrokenPipeError:
         raise
     except OSError as error:

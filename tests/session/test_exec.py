@@ -239,16 +239,26 @@ def test_slip_of_the_pen_is_one_line_and_starts_nothing(tmp_path, arguments, wor
     assert not (tmp_path / "started").exists()
 
 
-def test_unwritable_places_do_not_change_the_status(tmp_path):
-    """What cannot be written is said beside the report; the program has done its work."""
-    (tmp_path / "state").write_text("no directory")
+@pytest.mark.parametrize("option", ["--json", "--state-dir"])
+def test_place_that_cannot_be_written_is_refused_before_the_program_starts(tmp_path, option):
+    (tmp_path / "file").write_text("no directory")
+    place = str(tmp_path / "file" / "report.json")
+    told = execute(*SIMULATED, option, place, "--", "touch", "started", cwd=tmp_path)
+    assert told.returncode == 1
+    (line,) = told.stderr.decode().splitlines()
+    assert line == f"tegrascope: {place}: Not a directory: name a writable file with {option}"
+    assert not (tmp_path / "started").exists()
+
+
+def test_place_that_is_lost_meanwhile_does_not_change_the_status(tmp_path):
+    """The program has done its work, and what cannot be written is a note beside the report."""
+    (tmp_path / "reports").mkdir()
     told = execute(
-        *(*SIMULATED, "--json", str(tmp_path / "none" / "report.json")),
-        *("--state-dir", str(tmp_path / "state"), "--", "true"),
+        *(*SIMULATED, "--json", "reports/report.json", "--", "rmdir", "reports"), cwd=tmp_path
     )
     assert told.returncode == 0
-    assert b"report.json is not written" in told.stderr
-    assert b"not stored: " in told.stderr
+    assert b"the report is not written: " in told.stderr
+    assert b"job on gpu: ok" in told.stderr
 
 
 COUNT = """
