@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 from ...parsers.errors import BackendUnavailable, UnreadableError, UserError, file_error
 from ...parsers.inference.calibration import (
@@ -22,6 +22,7 @@ from ...parsers.inference.calibration import (
 from ...parsers.inference.events import Order
 from ...parsers.values import decode_text, some_of
 from ..base import write_atomic
+from ..board.readers import available_bytes, read_text
 from ..models.files import sha256_of
 from ..paths import exists, is_directory, is_file
 from .cuda_runtime import load_cuda
@@ -130,9 +131,8 @@ class DataSet:
             if file.suffix.lower() == ".npy":
                 found = {"": numpy.load(file, mmap_mode="r", allow_pickle=False)}
             else:
-                with numpy.load(file, allow_pickle=False) as archive:
-                    found = {name: archive[name] for name in archive.files}
-        except (OSError, ValueError, EOFError, BadZipFile) as error:
+                found = load_archive(file)
+        except (OSError, ValueError, EOFError, BadZipFile, MemoryError) as error:
             raise UserError(
                 f"{file} cannot be read as arrays ({error})", "write it again"
             ) from None
@@ -170,7 +170,9 @@ class DataSet:
         try:
             with Image.open(file) as opened:
                 image = opened.convert("L" if grey else "RGB")
-        except OSError as error:  # its error for a damaged image is one too
+        # Its error for a damaged image is an OSError too. It counts the pixels of an image before
+        # it decodes them, and refuses too many.
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise UserError(f"{file} cannot be read as an image ({error})", "remove it") from None
         if how.resize is None:
             image = image.resize((width, height), Image.Resampling.BILINEAR)
@@ -207,6 +209,34 @@ def input_files(path: Path) -> list[Path]:
             f"give a .npz or .npy file, or a folder of files ending in {' '.join(known)}",
         )
     return files
+
+
+def load_archive(file: Path, most_bytes: int | None = None) -> "dict[str, NDArray[Any]]":
+    """Return the arrays of a ``.npz`` file by name.
+
+    Args:
+        most_bytes: Their size, which is known before they are unpacked: a file of 1 MB can hold
+            1 GB. The default is the memory that is available.
+
+    Raises:
+        ValueError: They are larger. Other errors are those of ``numpy.load`` and ``zipfile``.
+    """
+    import numpy
+
+    if most_bytes is None:
+        most_bytes = _available_bytes()
+    with ZipFile(file) as packed:
+        size = sum(entry.file_size for entry in packed.infolist())
+    if most_bytes is not None and size > most_bytes:
+        limit = f"{most_bytes >> 20} MiB of memory are available"
+        raise ValueError(f"its arrays have {size >> 20} MiB, and {limit}")
+    with numpy.load(file, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _available_bytes() -> int | None:
+    available = available_bytes(read_text(Path("/proc/meminfo")) or "")
+    return None if available is None else int(available)
 
 
 def _fit(file: Path, name: str, array: "NDArray[Any]", spec: InputSpec) -> "NDArray[Any]":

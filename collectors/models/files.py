@@ -6,10 +6,11 @@ Work that needs the package onnx happens in children.
 import hashlib
 import json
 import mmap
+import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ...parsers.errors import (
     PIP_INSTALL,
@@ -21,6 +22,7 @@ from ...parsers.errors import (
 from ...parsers.onnx import ModelFacts, external_locations, read_model
 from ...parsers.onnx.graph import Graph
 from ...parsers.records import Record
+from ...parsers.values import printable
 from ..children.program import ask_child, python_child
 from ..paths import is_directory, is_file
 
@@ -31,6 +33,7 @@ SEED = 20240229
 GENERATOR_VERSION = 1
 # Exit status of the generator where a package is missing.
 MISSING_PACKAGE = 3
+_SHOWN_CHARACTERS = 200
 INSTALL = f"{PIP_INSTALL} onnx onnxruntime"
 
 
@@ -106,11 +109,31 @@ def external_files(model: Path) -> list[Path]:
             names = set(external_locations(data))
         except ValueError:
             raise UserError(f"{model} cannot be read as ONNX", "export the model again") from None
-    found = [model.parent / name for name in sorted(names)]
-    for path in found:
-        if not is_file(path):
-            raise UserError(f"{model} keeps weights in {path}, which is missing", "copy it there")
-    return found
+    return [_external_file(model, name) for name in sorted(names)]
+
+
+def _external_file(model: Path, name: str) -> Path:
+    """Return the file of weights that a model names, or raise ``UserError``.
+
+    A link that the user made beside the model may lead elsewhere. The model itself may not: it
+    could name any file of this user, or a device without an end.
+    """
+    holds = f"{model} keeps weights in {printable(name, _SHOWN_CHARACTERS)}"
+    parts = PurePosixPath(name).parts
+    if name.startswith("/") or ".." in parts or "\0" in name:
+        raise UserError(
+            f"{holds}, which is not in its directory; ONNX forbids that", "export the model again"
+        )
+    path = model.parent / name
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            raise UserError(f"{holds}, which is missing", f"copy it to {model.parent}") from None
+        raise UserError(f"{holds}: {error.strerror}", "make it readable") from None
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{holds}, which is not a regular file", "export the model again")
+    return path
 
 
 def sha256_of(path: Path) -> str:
@@ -140,12 +163,15 @@ def read_graph_apart(
     path: Path,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     *,
-    seconds: float = 600.0,
+    seconds: float = 300.0,
+    most_bytes: int = 2 << 30,
     reader: Sequence[str] | None = None,
 ) -> Graph:
-    """Read a model as ``read_graph`` does, in a child process that may take so many seconds.
+    """Read a model as ``read_graph`` does, in a child process.
 
     Args:
+        seconds: What the child may take. The graph of a large language model takes some ten.
+        most_bytes: The memory that it may take. Such a graph takes some 100 MB.
         reader: Command of the child, if it is not ``onnx_graph``.
 
     Raises:
@@ -156,6 +182,7 @@ def read_graph_apart(
         *(reader or python_child(f"{__package__}.onnx_graph", name="onnx")),
         str(path),
         given,
+        str(most_bytes),
     ]
     answer = ask_child(command, GraphAnswer, "onnx", f"to read {path}", seconds)
     if isinstance(answer, UserError):

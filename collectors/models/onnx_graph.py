@@ -10,11 +10,12 @@ shapes, the chain is constant: TensorRT computes it once, and so does this modul
 import json
 import math
 import mmap
+import resource
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...parsers.errors import UserError
 from ...parsers.onnx import slim
@@ -34,6 +35,9 @@ except ModuleNotFoundError:
     sys.exit()
 
 _AGAIN = "export the model again"
+# The largest models that are exported have some ten thousand nodes.
+_MOST_NODES = 1_000_000
+_MOST_BYTES = 256 << 20
 # The first version of the format in which a model has to name its opsets.
 _OPSETS_SINCE = 3
 _NUMPY_NAMES = {"double": "float64", "float": "float32"}
@@ -48,6 +52,11 @@ _FOLDED = frozenset({
     "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "ScatterND",
     "Shape", "Sign", "Size", "Slice", "Split", "Sqrt", "Squeeze",
     "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
+})
+# Those that bring all their inputs to one shape: that of three small ones may be large.
+_BROADCAST = frozenset({
+    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
+    "Max", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Where",
 })
 # fmt: on
 _RANDOM = ("Bernoulli", "Multinomial", "Random")  # beginnings of their names
@@ -210,6 +219,8 @@ def _load(path: Path) -> onnx.ModelProto:
         raise UserError(f"{path}: {error.strerror}", "make it readable") from None
     if not model.graph.node:
         raise UserError(f"{path} contains no node: it is not an ONNX model", _AGAIN)
+    _check_names(path, model)
+    _check_size(path, model)
     if not model.functions:
         return model
     # TensorRT inlines the model's own functions too.
@@ -220,6 +231,98 @@ def _load(path: Path) -> onnx.ModelProto:
     except (RuntimeError, onnx.checker.ValidationError, ValueError) as error:
         words = " ".join(str(error).split())
         raise UserError(f"{path}: its functions cannot be inlined ({words})", _AGAIN) from None
+
+
+def _check_names(path: Path, model: onnx.ModelProto) -> None:
+    """Raise UserError if a name is not text: the library returns its bytes then."""
+    names: list[object] = [one.domain for one in model.opset_import]
+    nodes = [*model.graph.node]
+    for function in model.functions:
+        names += (function.domain, function.name)
+        nodes += function.node
+    for node in _with_subgraphs(nodes):
+        names += (node.op_type, node.domain, node.name, *node.input, *node.output)
+    names += _given(model.graph)
+    for info in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        names.append(info.name)
+        names += (length.dim_param for length in info.type.tensor_type.shape.dim)
+    if not all(isinstance(name, str) for name in names):
+        raise UserError(f"{path} has a name that is not UTF-8 text", _AGAIN)
+
+
+# Name of a function of the model: domain, name, overload.
+_FunctionId = tuple[str, str, str]
+
+
+class _Size(NamedTuple):
+    """Nodes with those of subgraphs, and bytes, when each call is replaced by its function."""
+
+    nodes: int
+    bytes: int
+
+
+def _check_size(path: Path, model: onnx.ModelProto) -> None:
+    """Raise UserError if a model has too many nodes, or would have them with its functions inlined.
+
+    It is counted before anything is inlined: 31 functions that each call the next one twice are
+    2 KB, and 2^30 nodes.
+    """
+    try:
+        size = _inlined_size(model)
+    except CycleError:
+        words = "its functions cannot be inlined (a function calls itself)"
+        raise UserError(f"{path}: {words}", _AGAIN) from None
+    if size.nodes > _MOST_NODES or size.bytes > _MOST_BYTES:
+        inlined = " with its functions inlined" if model.functions else ""
+        what = f"{path} has over {_MOST_NODES} nodes, or {_MOST_BYTES >> 20} MiB of them{inlined}"
+        raise UserError(what, "export a smaller part of the model")
+
+
+def _inlined_size(model: onnx.ModelProto) -> _Size:
+    """Return the size of a model with its functions inlined, or raise ``CycleError``."""
+    functions: dict[_FunctionId, onnx.FunctionProto] = {}
+    for function in model.functions:
+        key = (_domain(function.domain), function.name, function.overload)
+        functions[key] = function
+    sorter: TopologicalSorter[_FunctionId] = TopologicalSorter()
+    for key, function in functions.items():
+        called = set(map(_called, _with_subgraphs(function.node)))
+        sorter.add(key, *(called & functions.keys()))
+    sizes: dict[_FunctionId, _Size] = {}
+    for key in sorter.static_order():
+        sizes[key] = _size_of(functions[key].node, sizes)
+    return _size_of(model.graph.node, sizes)
+
+
+def _size_of(nodes: Iterable[onnx.NodeProto], sizes: Mapping[_FunctionId, _Size]) -> _Size:
+    """Return the size of nodes that call functions of known sizes.
+
+    Beyond the limits it need not be exact, and the numbers would grow without end.
+    """
+    count = size_bytes = 0
+    for node in nodes:
+        size_bytes += node.ByteSize()  # with its subgraphs
+        for inner in _with_subgraphs([node]):
+            inlined = sizes.get(_called(inner), _Size(0, 0))
+            count += 1 + inlined.nodes
+            size_bytes += inlined.bytes
+    return _Size(min(count, _MOST_NODES + 1), min(size_bytes, _MOST_BYTES + 1))
+
+
+def _called(node: onnx.NodeProto) -> _FunctionId:
+    return (_domain(node.domain), node.op_type, node.overload)
+
+
+def _with_subgraphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield nodes and those of their subgraphs."""
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for attribute in node.attribute:
+            waiting.extend(attribute.g.node)
+            for graph in attribute.graphs:
+                waiting.extend(graph.node)
 
 
 def _fix_inputs(path: Path, model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -393,6 +496,15 @@ def _fold_node(node: onnx.NodeProto, constants: Constants, opsets: Mapping[str, 
 
 def _is_small(node: onnx.NodeProto, known: Constants) -> bool:
     """Whether the result is small: nothing large is ever computed."""
+    sizes = {name: values.size for name, values in known.items() if values is not None}
+    if node.op_type == "Concat":  # It may name the same input a million times.
+        return sum(sizes[name] for name in node.input if name) <= LONGEST_VALUES
+    if node.op_type in _BROADCAST:
+        try:
+            shape = numpy.broadcast_shapes(*(v.shape for v in known.values() if v is not None))
+        except ValueError:
+            return False
+        return math.prod(shape) <= LONGEST_VALUES
     given = [known[name].ravel().tolist() for name in node.input if name]  # type: ignore[union-attr]
     if node.op_type == "Range":
         start, limit, step = (values[0] for values in given)
@@ -512,14 +624,30 @@ def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
+def _limit_memory(path: Path, most_bytes: int) -> None:
+    """Limit what this process may take beyond its libraries and the file that it maps."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    own_bytes = pages * resource.getpagesize()
+    file_bytes = path.stat().st_size if path.is_file() else 0
+    limit = own_bytes + file_bytes + most_bytes
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
 def main(arguments: list[str]) -> int:
     """Read a model and print the graph, or the error, as one JSON object."""
-    path, shapes = arguments
+    path, shapes, most_bytes = arguments
     try:
+        _limit_memory(Path(path), int(most_bytes))
         given = {name: tuple(lengths) for name, lengths in json.loads(shapes).items()}
         answer = GraphAnswer(graph=read_graph(Path(path), given))
     except UserError as error:
         answer = GraphAnswer(problem=error.message, remedy=error.remedy)
+    except MemoryError:
+        what = f"{path} takes over {int(most_bytes) >> 20} MiB of memory to read"
+        answer = GraphAnswer(problem=what, remedy="export a smaller part of the model")
     # Escaped to ASCII: a name may contain any separator of lines.
     print(json.dumps(answer.model_dump(mode="json")))
     return 0

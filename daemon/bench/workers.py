@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import BadZipFile
 
+from ...collectors.backends.calibration import load_archive
 from ...collectors.base import SYSTEM_CLOCK, LineSource
 from ...collectors.board.boards import read_power_mode
 from ...collectors.board.machine import cpu_busy_ratio
@@ -299,14 +300,16 @@ def read_labels(path: Path) -> "NDArray[Any]":
     import numpy
 
     try:
-        if path.suffix.lower() in (".npy", ".npz"):
-            found = numpy.load(path, allow_pickle=False)
-            labels: NDArray[Any] = found if path.suffix.lower() == ".npy" else found[found.files[0]]
+        labels: NDArray[Any]
+        if path.suffix.lower() == ".npz":
+            labels = next(iter(load_archive(path).values()), numpy.empty(0))
+        elif path.suffix.lower() == ".npy":
+            labels = numpy.load(path, allow_pickle=False)
         else:
             labels = numpy.array([int(line) for line in path.read_text().split()])
     except OSError as error:
         raise file_error(error, path) from None
-    except (ValueError, LookupError, EOFError, BadZipFile) as error:
+    except (ValueError, LookupError, EOFError, BadZipFile, MemoryError) as error:
         what = f"{path} has no labels ({error})"
         raise UserError(what, "write one whole number per line, the class of each input") from None
     if labels.dtype.kind not in "iu" or labels.ndim != 1 or (labels < 0).any():

@@ -159,7 +159,8 @@ def _preprocess(text: str) -> "Preprocess":
         where = ".".join(map(str, first["loc"]))
         known = ", ".join(Preprocess.model_fields)
         problem = f"{where or 'the mapping'}: {first['msg']}; known are {known}"
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, ValueError):
+        # The library has no error of its own for a number or a tag that does not fit.
         problem = f"{text!r} is not a mapping, like {{resize: 256}}"
     raise argparse.ArgumentTypeError(problem)
 

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -97,7 +98,15 @@ def read(path: Path) -> Document:
             return Document.model_validate_json(file.read(_MEMBER))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}", "name a file of prove") from error
-    except (zipfile.BadZipFile, KeyError, ValidationError) as error:
+    # Besides its own error, the library raises these for damaged, encrypted and odd archives.
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        KeyError,
+        RuntimeError,
+        ValidationError,
+    ) as error:
         raise UserError(f"{path} is not a file of tegrascope prove", "name another") from error
 
 

@@ -88,6 +88,8 @@ _WAYS: Mapping[int, Mapping[int, int]] = {
 }
 # Fields of a tensor: float, int32, string, int64, raw, double and uint64 data.
 _CONTENTS = frozenset({4, 5, 6, 7, 9, 10, 11})
+# Messages inside each other, as the library of Protocol Buffers limits them.
+_DEEPEST = 100
 _EXTERNAL_DATA, _KEY, _VALUE = 13, 1, 2
 
 
@@ -100,15 +102,21 @@ def slim(data: Data) -> bytes:
     return b"".join(_slimmed(data, 0, len(data), _MODEL))
 
 
-def _slimmed(data: Data, begin: int, end: int, kind: int) -> Iterator[bytes]:
+def _slimmed(data: Data, begin: int, end: int, kind: int, depth: int = 0) -> Iterator[bytes]:
+    _check_depth(depth)
     at = begin
     for number, _, inner, stop in fields(data, begin, end):
         if number in _WAYS[kind]:
-            body = b"".join(_slimmed(data, inner, stop, _WAYS[kind][number]))
+            body = b"".join(_slimmed(data, inner, stop, _WAYS[kind][number], depth + 1))
             yield write_varint(number << 3 | 2) + write_varint(len(body)) + body
         elif not (kind == _TENSOR and number in _CONTENTS and stop - inner > KEPT_BYTES):
             yield data[at:stop]
         at = stop
+
+
+def _check_depth(depth: int) -> None:
+    if depth > _DEEPEST:
+        raise UnreadableError("subgraphs are nested too deeply")
 
 
 def external_locations(data: Data) -> Iterator[str]:
@@ -116,14 +124,15 @@ def external_locations(data: Data) -> Iterator[str]:
     yield from _locations(data, 0, len(data), _MODEL)
 
 
-def _locations(data: Data, begin: int, end: int, kind: int) -> Iterator[str]:
+def _locations(data: Data, begin: int, end: int, kind: int, depth: int = 0) -> Iterator[str]:
+    _check_depth(depth)
     for number, _, inner, stop in fields(data, begin, end):
         if kind == _TENSOR and number == _EXTERNAL_DATA:
             entry = {key: data[at:to] for key, _, at, to in fields(data, inner, stop)}
             if entry.get(_KEY) == b"location" and entry.get(_VALUE):
                 yield entry[_VALUE].decode()
         elif number in _WAYS[kind]:
-            yield from _locations(data, inner, stop, _WAYS[kind][number])
+            yield from _locations(data, inner, stop, _WAYS[kind][number], depth + 1)
 
 
 # Paths of fields: the graph of a model, and in it an input, the name of a weight, an operator; of

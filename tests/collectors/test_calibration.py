@@ -2,13 +2,14 @@
 
 import json
 import threading
+from zipfile import ZipFile
 
 import numpy
 import onnxruntime
 import pytest
 
 from tegrascope.collectors.backends.base import make_input
-from tegrascope.collectors.backends.calibration import DataSet, InputSpec
+from tegrascope.collectors.backends.calibration import DataSet, InputSpec, load_archive
 from tegrascope.collectors.backends.tensorrt import TensorRt
 from tegrascope.collectors.backends.tensorrt_probe import look
 from tegrascope.collectors.worker.run_loop import Runner
@@ -269,6 +270,41 @@ def test_several_inputs_are_found_by_name_and_files_by_order(tmp_path):
     numpy.savez(tmp_path / "c.npz", n=numpy.zeros(1, int), a=numpy.zeros((2, 3)))
     with pytest.raises(UserError, match=r"not the same number of each input"):
         batches(tmp_path, inputs)
+
+
+def test_arrays_are_counted_before_they_are_unpacked(tmp_path):
+    """Zeros of 80 MB are an archive of 80 kB."""
+    path = tmp_path / "zeros.npz"
+    numpy.savez_compressed(path, x=numpy.zeros(10_000_000))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(ValueError, match="its arrays have 76 MiB, and 1 MiB of memory"):
+        load_archive(path, most_bytes=1 << 20)
+    assert load_archive(path)["x"].shape == (10_000_000,)
+
+
+@pytest.mark.parametrize(
+    "header", ["(10000000000000000,)", "(4,)"], ids=["larger than memory", "larger than the file"]
+)
+def test_arrays_that_are_not_there_are_one_line(tmp_path, header):
+    descriptor = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {header}}}"
+    array = b"\x93NUMPY\x01\x00" + (len(descriptor) + 1).to_bytes(2, "little")
+    with ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", array + descriptor.encode() + b"\n")
+    (tmp_path / "b.npz").write_bytes(array + descriptor.encode() + b"\n" + bytes(32))
+    for name in ("a.npz", "b.npz"):
+        with pytest.raises(UserError, match="cannot be read as arrays"):
+            batches(tmp_path / name, {"x": InputSpec("float64", (4,))})
+
+
+def test_image_of_too_many_pixels_is_one_line(tmp_path):
+    """An image of 30,000 x 30,000 pixels can be a file of 100 bytes."""
+    pytest.importorskip("PIL.Image", reason="pip install pillow")
+    path = tmp_path / "large.bmp"
+    header = b"BM" + bytes(8) + (54).to_bytes(4, "little") + (40).to_bytes(4, "little")
+    size = (30_000).to_bytes(4, "little") * 2
+    path.write_bytes(header + size + b"\1\0\x18\0" + bytes(24))
+    with pytest.raises(UserError, match="cannot be read as an image"):
+        batches(path.parent, {"x": InputSpec("float32", (1, 3, 8, 8))})
 
 
 def write_image(path, pixels):

@@ -242,6 +242,41 @@ def test_missing_weights_are_named(tmp_path):
         external_files(model)
 
 
+@pytest.mark.parametrize(
+    ("location", "words"),
+    [
+        ("../../etc/passwd", "which is not in its directory; ONNX forbids that"),
+        ("/etc/passwd", "which is not in its directory"),
+        ("/proc/self/mem", "which is not in its directory"),
+        ("a/../../w", "which is not in its directory"),
+        ("w\0w", "which is not in its directory"),
+        ("zero", "which is not a regular file"),
+        (".", "which is not a regular file"),
+        ("a\x1b[31m\u202eb", r"a\\x1b\[31m\\u202eb, which is missing"),
+        ("m.onnx/w", "which is missing"),
+    ],
+)
+def test_weights_are_regular_files_beside_the_model(tmp_path, location, words):
+    """The name comes from the model's author, and the file is read with the user's rights."""
+    model = external_model(tmp_path)
+    made = onnx.load(model, load_external_data=False)
+    made.graph.initializer[0].external_data[0].value = location
+    model.write_bytes(made.SerializeToString())
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    with pytest.raises(UserError, match=words):
+        external_files(model)
+
+
+def test_weights_may_be_a_link_of_the_user(tmp_path):
+    """Caches of downloaded models keep their files elsewhere."""
+    (tmp_path / "models").mkdir()
+    model = external_model(tmp_path / "models")
+    weights = model.parent / "weights.bin"
+    weights.rename(tmp_path / "blob")
+    weights.symlink_to(tmp_path / "blob")
+    assert external_files(model) == [weights]
+
+
 @pytest.mark.parametrize("content", [b"", b"\x3a\xff\x01", b"\xff" * 40, b"<html>not a model"])
 def test_what_is_no_model_is_told(tmp_path, content):
     """A web page saved as a model, or a part of one, ends in one line."""

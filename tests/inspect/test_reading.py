@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from tegrascope.collectors.models.files import read_graph_apart
+from tegrascope.collectors.models.files import external_files, read_graph_apart
 from tegrascope.collectors.models.onnx_graph import read_graph
 from tegrascope.parsers.errors import UnreadableError, UserError
-from tegrascope.parsers.onnx import KEPT_BYTES, slim
+from tegrascope.parsers.onnx import KEPT_BYTES, slim, write_varint
 
 from .made import FLOAT, axes, model, node, one
 
@@ -232,6 +232,129 @@ def test_a_model_that_kills_its_reader_is_reported(script, message, tmp_path):
     seconds = 0.5 if "sleep" in script else 60
     with pytest.raises(UserError, match=message):
         read_graph_apart(tmp_path / "made.onnx", seconds=seconds, reader=[str(program)])
+
+
+def doubling_functions(count: int) -> list[onnx.FunctionProto]:
+    """Return functions that each call the next one twice; the last has two nodes of its own."""
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("own", 1)]
+    functions = []
+    for number in range(count):
+        is_last = number == count - 1
+        called, domain = ("Relu", "") if is_last else (f"f{number + 1}", "own")
+        body = [node(called, "a", "t", domain=domain), node(called, "t", "b", domain=domain)]
+        functions.append(onnx.helper.make_function("own", f"f{number}", ["a"], ["b"], body, opsets))
+    return functions
+
+
+def with_functions(nodes, functions, **given):
+    made = model(nodes, {"x": (1, 4)}, domains=["own"], **given)
+    made.functions.extend(functions)
+    return made
+
+
+def branch(*nodes):
+    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in nodes[-1].output]
+    return onnx.helper.make_graph(nodes, "branch", [], outputs)
+
+
+CALL = node("f0", "x", "y", domain="own")
+LARGE = onnx.helper.make_node("Constant", [], ["c"], value_ints=list(range(50_000)))
+EXPANSIONS = {
+    "functions": with_functions([CALL], doubling_functions(31)),
+    "functions in a branch": with_functions(
+        [node("If", "c", "y", then_branch=branch(CALL), else_branch=branch(CALL))],
+        doubling_functions(31),
+        weights={"c": numpy.array(True)},
+    ),
+    "bytes of a function": with_functions(
+        [node("f0", "x", f"y{number}", domain="own") for number in range(4000)],
+        [
+            onnx.helper.make_function(
+                *("own", "f0", ["a"], ["b"]),
+                [LARGE, node("Relu", "a", "b")],
+                [onnx.helper.make_opsetid("", 17)],
+            )
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", EXPANSIONS)
+def test_functions_are_counted_before_they_are_inlined(kind, tmp_path):
+    """2 KB of functions can stand for 2^30 nodes."""
+    path = saved(EXPANSIONS[kind], tmp_path)
+    assert path.stat().st_size < 500_000
+    with pytest.raises(
+        UserError, match="over 1000000 nodes, or 256 MiB of them with its functions"
+    ):
+        read_graph(path)
+
+
+def test_functions_that_call_each_other_often_are_inlined(tmp_path):
+    graph = read_graph(saved(with_functions([CALL], doubling_functions(8)), tmp_path))
+    assert [one.op for one in graph.nodes] == ["Relu"] * 256
+
+
+def ones_along(axis: int) -> numpy.ndarray:
+    shape = [1, 1, 1, 1]
+    shape[axis] = 256
+    return numpy.ones(shape, numpy.int64)
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        node("Max", "w0 w1 w2 w3", "large"),
+        onnx.helper.make_node("Concat", ["w0"] * 200_000, ["large"], axis=0),
+        node("Where", "b w1 w2", "large"),
+    ],
+    ids=["broadcast", "concat", "where"],
+)
+def test_large_constants_are_not_computed(large, tmp_path):
+    """Each input is small, and the result would be up to 32 GB."""
+    weights = {f"w{axis}": ones_along(axis) for axis in range(4)}
+    weights["b"] = ones_along(0).astype(bool)
+    nodes = [large, node("Relu", "x", "y")]
+    graph = read_graph_apart(
+        saved(model(nodes, {"x": (1, 4)}, weights), tmp_path), most_bytes=400 << 20
+    )
+    assert graph.tensor("large").values is None
+    assert graph.output(graph.nodes[1]).shape == (1, 4)
+
+
+def test_reader_that_takes_too_much_memory_is_one_line(tmp_path):
+    nodes = [node("Relu", "x" if at == 0 else f"t{at}", f"t{at + 1}") for at in range(20_000)]
+    path = saved(model(nodes, {"x": (1, 4)}), tmp_path)
+    with pytest.raises(UserError) as caught:
+        read_graph_apart(path, most_bytes=1 << 20)
+    assert "\n" not in str(caught.value)
+
+
+def field(number: int, content: bytes) -> bytes:
+    return write_varint(number << 3 | 2) + write_varint(len(content)) + content
+
+
+def test_subgraphs_nested_too_deeply_are_one_line(tmp_path):
+    graph = b""
+    for _ in range(3000):
+        graph = field(1, field(5, field(6, graph)))
+    path = tmp_path / "deep.onnx"
+    path.write_bytes(field(7, graph))
+    for read in (read_graph, external_files):
+        with pytest.raises(UserError, match=r"deep\.onnx cannot be read as ONNX"):
+            read(path)
+
+
+@pytest.mark.parametrize("name", [b"x", b"y", b"WORD", b"OPERATOR"])
+def test_name_that_is_not_text_is_one_line(name, tmp_path):
+    made = model([node("OPERATOR", "x", "y", "WORD", domain="own")], {"x": (1, 4)}, domains=["own"])
+    data = made.SerializeToString()
+    path = tmp_path / "made.onnx"
+    tagged = bytes([len(name)]) + name
+    path.write_bytes(data.replace(tagged, bytes([len(name)]) + b"\xff" * len(name)))
+    # Some versions of the library refuse the file themselves.
+    with pytest.raises(UserError, match=r"a name that is not UTF-8 text|cannot be read as ONNX"):
+        read_graph(path)
 
 
 def test_recursive_functions_are_one_line(tmp_path):
