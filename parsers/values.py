@@ -64,13 +64,17 @@ def read_duration(value: object) -> object:
 _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)
 }
+# These change the direction of the text behind them, so a name can look like another, or hide the
+# end of its line. The last two are line ends for some programs.
+BIDIRECTIONAL = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+_CONTROLS |= {ord(letter): f"\\u{ord(letter):04x}" for letter in f"{BIDIRECTIONAL}\u2028\u2029"}
 
 
 def printable(text: str, most: int | None = None) -> str:
     r"""Return text without control characters and lone surrogates, cut to a number of characters.
 
-    >>> print(printable("a\x1b[2Jb"), printable("long text", 4))
-    a\x1b[2Jb long…
+    >>> print(printable("a\x1b[2Jb"), printable("c\u202ed"), printable("long text", 4))
+    a\x1b[2Jb c\u202ed long…
     """
     if most is not None and len(text) > most:
         text = f"{text[:most]}…"

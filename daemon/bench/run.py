@@ -15,6 +15,7 @@ from ...collectors.paths import exists
 from ...parsers.errors import UserError
 from ...parsers.inference.events import Phase, Progress, RunEvent, StageName
 from ...parsers.inference.layers import LayerProfile
+from ...parsers.values import printable
 from ..measure.run_report import Device, LockInReport, RunReport
 from ..results.contention import Joint, NotRun, On, join_runs, summarise_contention
 from ..results.layers import time_rows
@@ -150,12 +151,12 @@ class Display:
 
     def say(self, words: str) -> None:
         """Print a line above the bar."""
-        self._title = words
-        self.progress.console.print(words, markup=False, soft_wrap=True)
+        self._title = printable(words)
+        self.progress.console.print(self._title, markup=False, soft_wrap=True)
 
     def heard(self, event: RunEvent) -> None:
         """Show the worker's phase, and how long there is to wait."""
-        doing = event.doing if isinstance(event, Progress) else None
+        doing = printable(event.doing) if isinstance(event, Progress) else None
         if doing is not None and self.progress.disable:
             self.progress.console.print(f"  {doing}", markup=False, soft_wrap=True)
         if isinstance(event, Phase) and event.edge == "begin":

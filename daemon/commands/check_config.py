@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(found.model_dump_json(), file=standard_output())
     else:
         for line in (*found.good, *(f"note: {printable(note)}" for note in found.notes)):
-            print(line)
+            print(printable(line))
         for problem in found.problems:
             print(printable(problem, 2000), file=sys.stderr)
     return GOOD if found.ok else CHECK_SAYS_NO

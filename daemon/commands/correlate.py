@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...parsers import signals
+from ...parsers.values import printable
 from ..terminal import check_output, open_output
 from . import Options
 
@@ -35,10 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         write_frame(runs_frame(found.documents), arguments.output, arguments.format)
     for problem in found.problems:
-        print(f"tegrascope: {problem}", file=sys.stderr)
+        print(f"tegrascope: {printable(str(problem))}", file=sys.stderr)
     for document in found.documents:
         if "failed_requests" in document:
-            print(*described(document), sep="\n", file=sys.stderr)
+            print(*map(printable, described(document)), sep="\n", file=sys.stderr)
     ok = sum(document["outcome"] == "ok" for document in found.documents)
     print(
         f"{len(found.documents) + len(found.problems)} runs: {ok} with telemetry,"

@@ -15,6 +15,7 @@ from ...collectors.board.machine import Machine
 from ...collectors.paths import is_file
 from ...parsers.errors import UserError
 from ...parsers.records import Record
+from ...parsers.values import printable
 from ..doctor.board import check_board, check_clocks, check_dla, check_room
 from ..doctor.findings import TENSORRT_SECONDS, Check, Context, Finding, Level, ends_within
 from ..doctor.software import check_inference, check_service, check_telemetry, check_workloads
@@ -132,12 +133,14 @@ def as_lines(found: Iterable[Finding], colour: bool) -> Iterator[str]:
         if finding.group != group:
             group = finding.group
             yield painted(group, "1")
-        lines = textwrap.wrap(finding.message, _WIDTH - len(_INDENT), break_on_hyphens=False)
+        lines = textwrap.wrap(
+            printable(finding.message), _WIDTH - len(_INDENT), break_on_hyphens=False
+        )
         first, *rest = lines or [""]
         yield f"  {painted(f'{finding.level:<7}', _COLOURS[finding.level])}  {first}"
         yield from (_INDENT + line for line in rest)
         if finding.remedy is not None:
-            yield from (_INDENT + line for line in _remedy_lines(finding.remedy))
+            yield from (_INDENT + line for line in _remedy_lines(printable(finding.remedy)))
 
 
 def _remedy_lines(remedy: str) -> list[str]:

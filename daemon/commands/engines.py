@@ -18,6 +18,7 @@ from ...parsers.inference.events import Loaded, Order, Phase, Progress, RunEvent
 from ...parsers.inference.layers import EngineLayer, is_constant, read_layers
 from ...parsers.inference.placement import Built
 from ...parsers.records import Record
+from ...parsers.values import printable
 from ..results.document import Facts, print_document
 from ..results.layers import layer_table
 from ..session.executor import Executor
@@ -192,7 +193,7 @@ def _build(arguments: argparse.Namespace, device: str) -> tuple[int, list[Built]
             f" layers: {types or 'unknown'}, {built.placement.verdict}"
         )
         for note in built.notes:
-            print(f"  {note}")
+            print(f"  {printable(note)}")
     return status, found
 
 
@@ -217,7 +218,7 @@ def _work(arguments: argparse.Namespace, device: str, **changes: object) -> tupl
         if isinstance(event, Phase) and event.edge == "begin" and event.phase in _PHASES:
             print(f"{device}: {_PHASES[event.phase]} …", file=sys.stderr)
         elif isinstance(event, Progress):
-            print(f"{device}: {event.doing} …", file=sys.stderr)
+            print(f"{device}: {printable(event.doing)} …", file=sys.stderr)
         elif isinstance(event, Loaded) and event.built is not None:
             found.append(event.built)
 
@@ -227,8 +228,8 @@ def _work(arguments: argparse.Namespace, device: str, **changes: object) -> tupl
         return GOOD, found
     is_available = verdict.skip_reason != "unavailable"
     for line in verdict.log if is_available else ():
-        print(f"  | {line}", file=sys.stderr)
-    print(f"tegrascope: {device}: {verdict.reason}", file=sys.stderr)
+        print(f"  | {printable(line)}", file=sys.stderr)
+    print(f"tegrascope: {device}: {printable(verdict.reason or '')}", file=sys.stderr)
     return FAILED if is_available else CHECK_SAYS_NO, []
 
 

@@ -23,7 +23,7 @@ from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.children.process import CannotStartError
 from ...collectors.children.program import ProgramEnd, SignalRelay
 from ...collectors.simulator.physics import LANES
-from ...parsers.errors import UserError
+from ...parsers.errors import UsageError, UserError
 from ...parsers.inference.events import PrintedCounts, plural, unit_name
 from ...parsers.inference.marks import TIMES_AT_MOST
 from ...parsers.values import LABEL_NAME, LABEL_NAME_FORM, printable

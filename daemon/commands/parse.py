@@ -12,6 +12,7 @@ from ...collectors.lines.replay import LogFile, LogPath, log_path
 from ...parsers.errors import ParseError, UserError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_records
+from ...parsers.values import printable
 from ..terminal import check_output, open_output, progress, progress_of_logs
 from . import Options
 
@@ -61,7 +62,7 @@ class Tally:
     def fail(self, problem: UserError) -> None:
         """Count a file that cannot be read, or not to its end; the others are read."""
         self.unreadable += 1
-        print(f"tegrascope: {problem}", file=sys.stderr)
+        print(f"tegrascope: {printable(str(problem))}", file=sys.stderr)
 
     def __str__(self) -> str:
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.skipped.items())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...collectors.board.machine import Machine
 from ...parsers.errors import UserError
+from ...parsers.values import printable
 from ..doctor.findings import read_board
 from ..prove.belief import beliefs
 from ..prove.probes import BoardAccess, probes
@@ -52,7 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.show is not None:
         with open_output(arguments.output) as output:
             document = read(arguments.show)
-            text = as_json(document) if arguments.json else "\n".join(as_lines(document))
+            text = (
+                as_json(document)
+                if arguments.json
+                else "\n".join(map(printable, as_lines(document)))
+            )
             print(text, file=output)
         return GOOD
     if arguments.report:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK, Clock
-from ...parsers.errors import UsageError
+from ...parsers.errors import UsageError, UserError
 from ...parsers.values import printable
 from ..session.process_signals import Signals
 from ..terminal import BAD_CONFIG, discard
@@ -51,7 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         from ..service.service import notify_systemd
 
-        print(*(f"tegrascope: {one}" for one in error.problems), sep="\n", file=sys.stderr)
+        print(
+            *(f"tegrascope: {printable(one)}" for one in error.problems), sep="\n", file=sys.stderr
+        )
         notify_systemd(f"STATUS={' '.join(error.problems[0].split())}")
         return BAD_CONFIG
     from ..service.service import Service

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ...parsers.onnx.graph import Graph, Tensor
+from ...parsers.values import BIDIRECTIONAL
 from ..terminal import amount, open_output
 from .report import heading, intensity
 from .rules import Inspection, JudgedNode, NodeCost
@@ -61,8 +62,10 @@ _LONGEST_PERIOD = 64
 _LONGEST = 46  # letters that fit into a box
 _MOST_NAMES = 12  # in the tooltip of a box of several nodes
 _LETTER, _HEAD_LETTER = 6.8, 10.0  # widths at the sizes of the headline and of the model's name
-# Characters that XML cannot hold, and control characters.
-_NOT_XML = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# Characters that XML cannot hold, control characters, and those that turn the direction of text.
+_NOT_XML = re.compile(
+    f"[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[{BIDIRECTIONAL}]"
+)
 _OTHERS = {"gpu": "GPU", "folded": "folded", "constant": "constant", "unknown": "unknown"}
 # They run nowhere, so they do not end the part around them.
 _WITHOUT_PLACE = ("folded", "constant")

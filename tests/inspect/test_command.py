@@ -69,6 +69,17 @@ def test_a_model_that_is_not_ready_ends_with_3_and_its_table(run, tmp_path):
     assert classes == ["gpu"]
 
 
+def test_names_cannot_turn_the_direction_of_the_text(run, tmp_path):
+    """What follows U+202E is drawn from right to left, and a name could hide the rest of a line."""
+    turned = "a\u202eb"
+    made = model([node("Own", "x", turned, turned, domain=turned)], X, domains=[turned])
+    path = tmp_path / "m.svg"
+    status, out, err = run(made, "--all", "--svg", str(path))
+    assert status == 3
+    assert "\u202e" not in out + err + path.read_text(encoding="utf-8")
+    assert "a\\u202eb" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
