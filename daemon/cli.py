@@ -20,7 +20,8 @@ _OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its status.
 
-    It is 0 if good, 1 if failed, 2 for misuse, 3 if a check says no, 78 for a bad configuration.
+    It is 0 if good, 1 if failed, 2 for misuse, 3 if a check says no, 4 if it cannot say, 78 for a
+    bad configuration.
     """
     can_see_errors = open_standard_streams()
     try:

@@ -14,7 +14,7 @@ from ..collectors.paths import is_file
 from ..parsers.errors import UserError
 from ..parsers.values import printable
 
-GOOD, FAILED, USAGE, CHECK_SAYS_NO = 0, 1, 2, 3
+GOOD, FAILED, USAGE, CHECK_SAYS_NO, CHECK_CANNOT_SAY = 0, 1, 2, 3, 4
 # EX_CONFIG of sysexits.h: systemd does not start the daemon again.
 BAD_CONFIG = 78
 LONG_WORK_BYTES = 16 << 20

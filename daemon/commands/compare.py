@@ -13,7 +13,7 @@ from ..compare.report import compare, print_comparison
 from ..compare.sides import Side, published_side, sides_of
 from ..measure.run_report import RunReport
 from ..results.reading import read_result_or_run, validated
-from ..terminal import CHECK_SAYS_NO, FAILED, GOOD, standard_output
+from ..terminal import CHECK_CANNOT_SAY, CHECK_SAYS_NO, FAILED, GOOD, standard_output
 from . import DATABASE, Options, open_history
 
 PUBLISHED = "published"
@@ -33,7 +33,8 @@ def add(option: Options) -> None:
     option("--across", "compare different accelerators and boards too")
     option(
         "--fail-if-worse PERCENT",
-        "return 3 if latency, throughput or energy is worse by more, with its whole interval",
+        "return 3 if latency, throughput or energy is worse by more, with its whole interval; 4 if"
+        " the intervals are too wide to see it",
     )
     option("--json", "for programs; see docs/compare.md")
     option.state_dir("where runs are kept, or the database itself", DATABASE)
@@ -42,7 +43,8 @@ def add(option: Options) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the differences and their causes.
 
-    Return 1 if nothing could be compared, and for a gate if something could not; 3 if it is worse.
+    Return 1 if nothing could be compared, and for a gate if something could not; 3 if it is worse;
+    4 if the intervals are too wide to see the limit of the gate.
     """
     here, there = _sides(arguments, "a"), _sides(arguments, "b")
     here, there = here or _published("A", there), there or _published("B", here)
@@ -51,14 +53,16 @@ def run(arguments: argparse.Namespace) -> int:
     found = compare(here, there, across=arguments.across, limit=limit)
     if arguments.json:
         print(found.model_dump_json(exclude_none=True), file=standard_output())
-        for words in (*(one.reason for one in found.refused), *found.failures):
+        for words in (*(one.reason for one in found.refused), *found.failures, *found.too_wide):
             print(printable(words), file=sys.stderr)
     else:
         print_comparison(found)
     if found.failures:
         return CHECK_SAYS_NO
     is_complete = bool(found.pairs) and not (found.refused and limit is not None)
-    return GOOD if is_complete else FAILED
+    if not is_complete:
+        return FAILED
+    return CHECK_CANNOT_SAY if found.too_wide else GOOD
 
 
 def _sides(arguments: argparse.Namespace, name: str) -> list[Side]:

@@ -114,6 +114,7 @@ class Comparison(Record):
     Attributes:
         limit: The share that ``--fail-if-worse`` allows. The figures in ``failures`` are surely
             worse by more.
+        too_wide: Costs of which no figure can show whether it is worse by the limit.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -122,6 +123,7 @@ class Comparison(Record):
     refused: tuple[Refused, ...] = ()
     limit: Ratio | None = None
     failures: tuple[str, ...] = ()
+    too_wide: tuple[str, ...] = ()
 
 
 def compare(
@@ -145,7 +147,8 @@ def compare(
                 pairs.append(_pair(a, b))
                 continue
         refused.append(Refused(model=known.name, device=known.device, reason=reason))
-    failures = []
+    failures: list[str] = []
+    too_wide: list[str] = []
     for pair in pairs if limit is not None else ():
         gated = [one for one in pair.figures if _is_gated(one)]
         failures += [
@@ -154,6 +157,7 @@ def compare(
             for one in gated
             if _least_worse(one) > (limit or 0.0)
         ]
+        too_wide += _too_wide(pair, gated, limit or 0.0)
         if not gated:
             reason = "no figure has an interval in both, so nothing is surely worse"
             refused.append(Refused(model=pair.model, device=pair.device, reason=reason))
@@ -162,7 +166,36 @@ def compare(
         refused=tuple(refused),
         limit=limit,
         failures=tuple(failures),
+        too_wide=tuple(too_wide),
     )
+
+
+def _too_wide(pair: Pair, gated: Sequence[Compared], limit: float) -> Iterator[str]:
+    """Yield a sentence for each cost of which no figure can show a difference of the limit.
+
+    A gate fails only if a whole interval is worse by more. With an interval of ± 75 % it passes
+    whatever happens, and nobody notices.
+    """
+    for cost in dict.fromkeys(_KINDS[one.figure].cost for one in gated):
+        figures = [one for one in gated if _KINDS[one.figure].cost == cost]
+        if all(_is_undecided(one, limit) for one in figures):
+            names = " and ".join(_KINDS[one.figure].title for one in figures)
+            most = min(_most_worse(one) for one in figures)
+            yield (
+                f"{pair.model} on {pair.device}: {names} may be worse by up to {percent(most)}:"
+                f" intervals too wide to see {percent(limit)}; bench with a longer --duration or"
+                " more --rounds, or allow more"
+            )
+
+
+def _is_undecided(one: Compared, limit: float) -> bool:
+    """Return whether a figure may be worse by more than a limit, and is too uncertain to tell.
+
+    Close to the limit every figure is undecided. It is too uncertain if its interval is wider than
+    the limit on each side.
+    """
+    least, most = _least_worse(one), _most_worse(one)
+    return least <= limit < most and (most - least) / 2 > limit
 
 
 _KINDS = {kind.name: kind for kind in FIGURES}
@@ -177,6 +210,12 @@ def _least_worse(one: Compared) -> float:
     """Return by how much B is worse at least, by the interval of the ratio."""
     assert one.ratio is not None and one.ratio.low is not None and one.ratio.high is not None
     return 1 - one.ratio.high if _KINDS[one.figure].more_is_better else one.ratio.low - 1
+
+
+def _most_worse(one: Compared) -> float:
+    """Return by how much B is worse at most."""
+    assert one.ratio is not None and one.ratio.low is not None and one.ratio.high is not None
+    return 1 - one.ratio.low if _KINDS[one.figure].more_is_better else one.ratio.high - 1
 
 
 def _pair(a: Side, b: Side) -> Pair:
@@ -248,6 +287,7 @@ def print_comparison(found: Comparison, stream: TextIO | None = None) -> None:
     refused = [(f"{one.model} on {one.device}", one.reason) for one in found.refused]
     blocks.append(Items(refused, mark="not compared: "))
     blocks.append(Items([("", words) for words in found.failures], mark="✗ "))
+    blocks.append(Items([("", words) for words in found.too_wide], mark="? "))
     print_document(blocks, stream)
 
 

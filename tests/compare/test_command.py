@@ -215,17 +215,51 @@ def test_the_gate_fails_only_where_the_whole_interval_is_worse(compare):
     assert compare(fast, slow, options=("--fail-if-worse", f"{above:.2f}"))[0] == 0
 
 
-def test_a_wide_interval_does_not_fail(compare):
-    slow = bench(Place(kernels=1.5), 2)
-    (one,) = slow.models[0].accelerators
-    names = ("latency_seconds", "throughput_per_second")
-    names += ("net_joules_per_inference", "gross_joules_per_inference")
+TIMES = ("latency_seconds", "throughput_per_second")
+ENERGIES = ("net_joules_per_inference", "gross_joules_per_inference")
+
+
+def widened(result, *names, share=0.75):
+    """Return a result in which figures have an interval of so large a share of their value."""
+    (one,) = result.models[0].accelerators
+    figures = {name: getattr(one, name) for name in names}
     wide = {
-        name: type(figure).around(figure.value, figure.value)
-        for name in names
-        if (figure := getattr(one, name))
+        name: type(figure).around(figure.value, share * figure.value)
+        for name, figure in figures.items()
     }
-    assert compare(bench(), changed(slow, **wide), options=("--fail-if-worse", "5"))[0] == 0
+    return changed(result, **wide)
+
+
+def test_intervals_too_wide_for_the_gate_have_a_status_of_their_own(compare):
+    slow = widened(bench(Place(kernels=1.5), 2), *TIMES, *ENERGIES)
+    status, out, err = compare(bench(), slow, options=("--json", "--fail-if-worse", "5%"))
+    found = Comparison.model_validate_json(out)
+    assert (status, found.failures) == (4, ())
+    assert [words.partition(" may be")[0] for words in found.too_wide] == [
+        "net on gpu: latency p50",
+        "net on gpu: throughput",
+        "net on gpu: energy per input, net and energy per input, gross",
+    ]
+    assert all("too wide to see 5.0 %" in words for words in found.too_wide)
+    assert found.too_wide[0] in err
+    status, out, _ = compare(bench(), slow, options=("--fail-if-worse", "5%"))
+    assert status == 4
+    assert "? net on gpu: latency p50 may be worse by up to" in " ".join(out.split())
+
+
+def test_a_figure_that_can_show_the_limit_is_enough_for_its_cost(compare):
+    same = bench(seed=2)
+    gate = ("--fail-if-worse", "20%")
+    assert compare(bench(), widened(same, ENERGIES[0]), options=gate)[0] == 0
+    assert compare(bench(), widened(same, *ENERGIES), options=gate)[0] == 4
+    # What is surely better is not worse, however uncertain it is.
+    fast = widened(bench(seed=2), *TIMES, *ENERGIES, share=0.3)
+    assert compare(bench(Place(kernels=3.0)), fast, options=gate)[0] == 0
+
+
+def test_a_figure_that_is_surely_worse_fails_beside_wide_ones(compare):
+    slow = widened(bench(Place(kernels=1.5), 2), *ENERGIES)
+    assert compare(bench(), slow, options=("--fail-if-worse", "5%"))[0] == 3
 
 
 def test_runs_are_compared_by_id_and_by_file(compare, figures, tmp_path):
