@@ -2,13 +2,14 @@
 
 import argparse
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...parsers.records import Record
-from ...parsers.values import printable
+from ...parsers.values import printable, some_of
 from ..terminal import CHECK_SAYS_NO, GOOD, standard_output
 from . import DATABASE, Options, find_state_dir
 
@@ -73,7 +74,7 @@ def _check(arguments: argparse.Namespace) -> ConfigCheck:
             web_path = web_path or config.http.web_config_file
             workloads += [workload.name for workload in config.workloads]
             good.append(f"{path}: good, {len(workloads)} workload(s)")
-            notes += [*config.advice(), *_missing_models(config)]
+            notes += [*config.advice(), *_missing(config)]
         if web_path is not None:
             from ..web.web_config import WebRules
 
@@ -91,11 +92,41 @@ def _check(arguments: argparse.Namespace) -> ConfigCheck:
     )
 
 
-def _missing_models(config: "Config") -> Iterator[str]:
-    """Yield a note for each model that this user cannot read; another one may."""
-    directory = find_state_dir(DATABASE)
+def _missing(config: "Config") -> Iterator[str]:
+    """Yield a note for each model and program that this user has not; another one may have it."""
+    users: dict[str, list[str]] = {}
     for workload in config.workloads:
-        model = workload.model or "builtin:"
-        path = directory / Path(model).expanduser()
-        if not model.startswith("builtin:") and not os.access(path, os.R_OK):
-            yield f"{workload.name}: there is no {path} that this user can read"
+        for problem in (_model_problem(workload.model), _program_problem(workload.command)):
+            if problem is not None:
+                users.setdefault(problem, []).append(workload.name)
+    telemetry = config.telemetry
+    sections = {telemetry.source: telemetry.settings, "dla_trace": telemetry.dla_trace}
+    for name, settings in sections.items():
+        # The file may be for another machine: only a program that it names is looked for.
+        if "command" in settings.model_fields_set:
+            problem = _program_problem(getattr(settings, "command", None))
+            if problem is not None:
+                users.setdefault(problem, []).append(f"telemetry.{name}")
+    for problem, names in users.items():
+        yield f"{some_of(names)}: {problem}"
+
+
+def _model_problem(model: str | None) -> str | None:
+    from ...collectors.models.files import BUILTIN_MODELS, BUILTIN_PREFIX
+
+    if model is None:
+        return None
+    if model.startswith(BUILTIN_PREFIX):
+        known = ", ".join(BUILTIN_PREFIX + name for name in BUILTIN_MODELS)
+        is_known = model.removeprefix(BUILTIN_PREFIX) in BUILTIN_MODELS
+        return None if is_known else f"there is no {model}; use {known}"
+    path = find_state_dir(DATABASE) / Path(model).expanduser()
+    if os.access(path, os.R_OK):
+        return None
+    return f"there is no {path} that this user can read"
+
+
+def _program_problem(command: Sequence[str] | None) -> str | None:
+    if not command or shutil.which(os.path.expanduser(command[0])) is not None:  # noqa: PTH111
+        return None
+    return f"there is no program {command[0]} that this user can run"

@@ -54,6 +54,7 @@ from ...parsers.values import (
     Seconds,
     Section,
     Share,
+    some_of,
 )
 
 
@@ -504,21 +505,26 @@ class Config(Section):
         is_short = interval <= _SHORT_INTERVAL_SECONDS
         shorter = "" if is_short else f"; or 15s, and {settings.interval_hint}"
         idle = ceil(_MARGIN * _IDLE_SAMPLES * interval + _IDLE_SETTLING_SECONDS)
+        # Many workloads have the same settings: each remedy is one line with their names.
+        names: dict[str, list[str]] = {}
         for workload in self.workloads:
             if workload.is_window:
                 continue
-            name, seconds, baseline = workload.name, workload.steady_seconds, workload.baseline
+            seconds, baseline = workload.steady_seconds, workload.baseline
             at = f"at an interval of {interval:g} s"
             if seconds is not None and seconds < needed:
-                found.append(
-                    f"{name}: {seconds:g} s {at} are too few samples for the energy per inference:"
+                words = (
+                    f"{seconds:g} s {at} are too few samples for the energy per inference:"
                     f" duration: {enough}s{shorter}"
                 )
+                names.setdefault(words, []).append(workload.name)
             elif (
                 0 < baseline - min(_IDLE_SETTLING_SECONDS, baseline / 4) < _IDLE_SAMPLES * interval
             ):
-                found.append(
-                    f"{name}: idle phases of {baseline:g} s {at} are too short for net energy:"
+                words = (
+                    f"idle phases of {baseline:g} s {at} are too short for net energy:"
                     f" baseline: {idle}s"
                 )
+                names.setdefault(words, []).append(workload.name)
+        found += [f"{some_of(each)}: {words}" for words, each in names.items()]
         return found

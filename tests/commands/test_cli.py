@@ -515,6 +515,39 @@ def test_check_config_notes_models_that_are_not_there(tmp_path, capsys):
     assert "note: " not in capsys.readouterr().out
 
 
+def test_check_config_notes_what_the_machine_does_not_have(tmp_path, capsys):
+    """Other users and machines may have it, so the file is good."""
+    path = tmp_path / "t.yaml"
+    path.write_text(
+        "telemetry: {tegrastats: {command: [/bin/none]}, dla_trace: {command: [/bin/none, x]}}\n"
+        "workloads:\n"
+        "- {name: a, model: 'builtin:resnet51', duration: 2m}\n"
+        "- {name: b, command: [/bin/nosuch, x], device: gpu, duration: 2m}\n"
+        "- {name: c, command: [sh, x], device: gpu, duration: 2m}\n"
+    )
+    assert main(["check-config", str(path)]) == 0
+    notes = capsys.readouterr().out.splitlines()[1:]
+    assert notes[0].startswith("note: a: there is no builtin:resnet51; use builtin:mobilenet, ")
+    assert notes[1:] == [
+        "note: b: there is no program /bin/nosuch that this user can run",
+        "note: telemetry.tegrastats, telemetry.dla_trace: there is no program /bin/none that this"
+        " user can run",
+    ]
+
+
+def test_equal_notes_are_one_line(tmp_path, capsys):
+    path = tmp_path / "t.yaml"
+    path.write_text(
+        "workloads:\n"
+        + "".join(f"- {{name: w{n}, model: /no/x.onnx, duration: 20s}}\n" for n in range(40))
+    )
+    assert main(["check-config", str(path)]) == 0
+    _, short, missing = capsys.readouterr().out.splitlines()
+    names = "note: w0, w1, w2, w3, w4 and 35 more: "
+    assert short.startswith(f"{names}20 s at an interval")
+    assert missing == f"{names}there is no /no/x.onnx that this user can read"
+
+
 def test_state_of_the_service_is_found_where_ours_has_none(tmp_path):
     own, installed = tmp_path / "own", tmp_path / "installed"
     assert find_state_dir("x", own, installed) == own
