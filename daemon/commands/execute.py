@@ -92,6 +92,8 @@ def _energy_rows(report: RunReport) -> Iterator[tuple[str, str]]:
         yield "rails", " · ".join(rails)
     if energy.net_joules is not None:
         yield "net", f"{energy.net_joules:.4g} J above {energy.baseline_watts:.3g} W idle"
+    elif energy.net_reason is not None:
+        yield "net", f"withheld: {energy.net_reason}"
     gross, net = energy.gross_joules_per_inference, energy.net_joules_per_inference
     each = [] if gross is None else [f"{gross:.3g} J per inference"]
     each += [] if net is None else [f"{net:.3g} J of them net"]

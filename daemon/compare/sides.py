@@ -27,7 +27,7 @@ from ..results.summary import Measured, Round, summarise_accelerator
 
 # TensorRT's own level: "Builder Optimization Level", TensorRT documentation of 8.6 to 10.
 DEFAULT_LEVEL = 3
-_DISTURBED: tuple[BenchFlag, ...] = ("overlapped", "foreign_dla_activity")
+_DISTURBED: tuple[BenchFlag, ...] = ("overlapped", "baseline_disturbed", "foreign_dla_activity")
 
 
 class MeasuredContext(Record):
@@ -42,7 +42,7 @@ class MeasuredContext(Record):
         throttled_ratio: Share of the rounds that throttled.
         background: Load before the benchmark.
         others_cores: CPU cores that other processes used meanwhile, on average.
-        disturbed: Flags of work beside it: ``overlapped``, ``foreign_dla_activity``.
+        disturbed: Flags of work beside it.
     """
 
     environment: Environment = Environment()

@@ -7,6 +7,7 @@ from ...collectors.catalog import is_played
 from ...parsers import signals
 from . import quality, rhythm
 from .blocks import WindowSlice
+from .counter import counter_total
 from .deadlines import deadline_report
 from .dla import InFlight, dla_was_on, foreign_dla_activity
 from .energy import interval_ns
@@ -14,9 +15,11 @@ from .energy_report import IDLE_PHASES, measure_energy, module_curve, timing
 from .processes import other_processes
 from .quality import not_steady
 from .run_report import (
+    EnergyMethod,
     Environment,
     Figure,
     Flag,
+    ProcessShare,
     RunReport,
     RunTrace,
     Span,
@@ -42,14 +45,16 @@ def correlate(
 
     A run that failed or was cut short gets the figures that are known. Energy per inference is
     withheld if the window is too short or has fewer than 200 inferences (rule 10), if sampling kept
-    step with the inferences (rule 11), or if another run drew from the same rails (rule 13). Totals
-    are given anyway, with flags.
+    step with the inferences (rule 11), or if another run drew from the same rails (rule 13). An
+    energy counter does without samples, so it needs no number of them and no rhythm. Totals are
+    given anyway, with flags.
 
     Args:
         samples: Samples of ``trace.telemetry_window()`` with a neighbour on each side, or ``None``.
         rule: How the board's rails add up, if known.
         others: Working phases of other runs, by run id. One that overlaps the window is named; one
-            that overlaps an idle phase leaves no net energy, and a flag.
+            that overlaps an idle phase leaves no net energy, and a flag. So does work of others
+            there, as far as the telemetry shows it.
         environment: Environment of the run; the versions of the trace are added.
         flags: Flags that were found elsewhere.
         clock_seconds: Possible difference between the times of samples and run, beyond the lag of
@@ -89,6 +94,9 @@ def correlate(
     foreign = foreign_dla_activity(samples, whole, trace.device, idle, ours)
     others_here = other_processes(samples, whole)
     sensor = rhythm.sensor_times(window, environment.power_reading)
+    method: EnergyMethod = "integral"
+    if rule is not None and counter_total(samples, rule.total, window) is not None:
+        method = "counter"
     begun, cycles = starts or rhythm.evenly_spaced(window, pieces), None
     if begun and not starts and (curve := module_curve(samples, rule)):
         cycles = rhythm.shown_cycles(curve, window, len(begun))
@@ -96,17 +104,25 @@ def correlate(
     beats = rhythm.folded_rhythm(inside, begun, miscount=0 if starts or cycles else 1)
     if not starts:
         beats += rhythm.beats_of_batches(inside, window, pieces)
+    disturbance = _disturbance(samples, idle, others or {}, others_here)
+    if disturbance is None:
+        busy = [foreign_dla_activity(samples, one, trace.device, [one], ours) for one in idle]
+        if any(busy):
+            disturbance = "a DLA was busy in an idle phase"
     seen: dict[Flag, bool] = {
         "late_samples": quality.late_seconds(arrived) > quality.LATE_AT_MOST_SECONDS,
         "insufficient_samples": quality.insufficient_samples(
-            window.seconds, board.samples if board else 0, inferences, units
+            window.seconds,
+            None if method == "counter" else len(inside),
+            inferences,
+            units,
         ),
         "aliased": rhythm.aliased(inside, begun, beats) or rhythm.aliased(sensor, begun),
         "not_steady": not_steady(window, starts, latencies, samples, throttle_events)
         or bool(board and board.power_mode_changes),
         "throttled": bool(throttle_events),
         "overlapped": bool(together),
-        "baseline_disturbed": any(quality.overlapping(one, others or {}) for one in idle),
+        "baseline_disturbed": disturbance is not None,
         "clock_step": quality.clock_step(around.times_ns, around.wall_ns),
         "telemetry_gap": quality.telemetry_gap(around.times_ns, window),
         "outputs_changed": quality.outputs_changed(trace.outputs, trace.built),
@@ -118,7 +134,7 @@ def correlate(
         seen["fallback"] = quality.fallback(trace.device, placement)
         seen["dla_not_used"] = quality.dla_not_used(trace.device, placement, was_on)
     raised |= {flag: True for flag, is_raised in seen.items() if is_raised}
-    is_shown = not raised.keys() & quality.WITHHOLDING
+    is_shown = not quality.withholding(raised, method)
     count = None
     if is_shown and units is not None:
         limits = trace.units_interval
@@ -132,17 +148,24 @@ def correlate(
     is_many = inferences is not None and inferences >= quality.MINIMUM_INFERENCES
     divisor = inferences if is_shown and is_many else None
     measured = measure_energy(samples, phases, rule, divisor, reading, beats, count)
-    if measured is not None and measured.baseline_drifted:
-        raised["baseline_drift"] = True
+    if measured is not None:
+        found: dict[Flag, bool] = {
+            "baseline_drift": measured.baseline_drifted,
+            "baseline_disturbed": measured.baseline_disturbed,
+            "sensor_suspect": measured.readings_disagree,
+        }
+        raised |= {flag: True for flag, is_raised in found.items() if is_raised}
     quality_flags = quality.in_order(raised)
     energy = measured and measured.energy
+    if energy is not None and disturbance is not None:
+        energy = energy.model_copy(update={"net_reason": disturbance})
     if trace.work_phases and energy is not None and rule is not None and energy.gross_joules:
         causes = [flag for flag in quality_flags if flag in quality.WITHHOLDING]
         withheld = f"withheld: {', '.join(causes)}" if causes else None
         from .phases import phase_energy
 
-        found = phase_energy(samples, rule, window, trace.work_phases, reading, withheld)
-        energy = energy.model_copy(update={"phases": found})
+        by_phase = phase_energy(samples, rule, window, trace.work_phases, reading, withheld)
+        energy = energy.model_copy(update={"phases": by_phase})
     lock_in = None
     if trace.pattern is not None:
         from .lock_in import lock_in_report
@@ -175,6 +198,23 @@ def correlate(
             ),
         }
     )
+
+
+def _disturbance(
+    samples: WindowSlice,
+    idle: Sequence[Span],
+    others: Mapping[str, Sequence[Span]],
+    other_processes: Sequence[ProcessShare],
+) -> str | None:
+    """Return what worked in an idle phase, so that idle power is not known; ``None`` if nothing."""
+    if any(quality.overlapping(phase, others) for phase in idle):
+        return "another run worked in an idle phase"
+    busiest = quality.busiest_gpu_ratio(samples, idle)
+    if busiest is None or busiest <= quality.BUSY_RATIO:
+        return None
+    names = [one.name for one in other_processes if one.gpu_memory_bytes]
+    users = f"; processes with GPU memory: {', '.join(names)}" if names else ""
+    return f"the GPU was {busiest:.0%} busy in an idle phase, by another program{users}"
 
 
 def _identity(trace: RunTrace, environment: Environment, samples: WindowSlice | None) -> RunReport:

@@ -126,11 +126,14 @@ def integrate(
 
 
 class WindowEnergy(NamedTuple):
-    """Joules of a window, its readings, and the lowest and highest energy hidden at its edges."""
+    """Joules of a window, its readings, and the lowest and highest energy hidden at its edges.
+
+    ``edges`` is ``None`` where no limit is known.
+    """
 
     joules: float
     readings: Curve
-    edges: tuple[float, float]
+    edges: tuple[float, float] | None
 
 
 def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> WindowEnergy | None:  # noqa: B008 - immutable
@@ -138,13 +141,15 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
 
     Only readings count that certainly describe a time inside. They are joined by trapezoids, and
     the outermost are held to the edges: a slope towards a reading outside would mix in another
-    power. Without two such readings it is ``integrate``, with all readings around the window.
+    power. Without two such readings it is ``integrate``, with all readings around the window, and
+    there are no limits.
 
     The truth may differ at the edges, and its bounds are added. Between an edge and its reading the
     power may move as it does in an equally long time after that reading. The readings are late, and
     older by half the time over which they average: that time at the power of the end minus that of
-    the start. If their clock is unsure, they may belong to as much more of what is outside. The
-    result is ``None`` if the readings do not cover the window; see ``integrate``.
+    the start. If their clock is unsure, they may belong to as much more of what is outside; without
+    a reading there, that has no limit. The result is ``None`` if the readings do not cover the
+    window; see ``integrate``.
     """
     times, watts = curve.times_ns, curve.watts
     # A reading exactly at an edge may describe the time outside.
@@ -154,7 +159,7 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
     if whole is None or last <= first:
         here = inside(times, window)
         readings = Curve(times[here], watts[here])
-        return None if whole is None else WindowEnergy(whole, readings, (0.0, 0.0))
+        return None if whole is None else WindowEnergy(whole, readings, None)
     readings = Curve(times[first : last + 1], watts[first : last + 1])
     middle = integrate(readings.times_ns, readings.watts, times[first], times[last])
     if middle is None:
@@ -165,21 +170,21 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
     backwards = Curve([-t for t in reversed(readings.times_ns)], readings.watts[::-1])
     moved += after * abs(_mean_of_first(backwards, after) - watts[last])
     change = watts[last] - watts[first]
+    joules = middle + watts[first] * before + watts[last] * after
     if timing.clock:
         reach = round(timing.clock * 1e9)
         outside = watts[max(bisect_left(times, window.begin_ns - reach) - 1, 0) : first]
         beyond = watts[last + 1 : bisect_right(times, window.end_ns + reach) + 1]
+        if not outside or not beyond:
+            return WindowEnergy(joules, readings, None)
         moved += timing.clock * (
             abs(change)
-            + max((abs(w - watts[first]) for w in outside), default=0.0)
-            + max((abs(w - watts[last]) for w in beyond), default=0.0)
+            + max(abs(w - watts[first]) for w in outside)
+            + max(abs(w - watts[last]) for w in beyond)
         )
     late = (timing.averaging / 2 + timing.delay) * change
-    return WindowEnergy(
-        middle + watts[first] * before + watts[last] * after,
-        readings,
-        (min(late, 0.0) - moved, max(late, 0.0) + moved),
-    )
+    limits = (min(late, 0.0) - moved, max(late, 0.0) + moved)
+    return WindowEnergy(joules, readings, limits)
 
 
 def _mean_of_first(curve: Curve, seconds: float) -> float:
@@ -193,13 +198,17 @@ def settled(span: Span, timing: Timing = Timing()) -> Span:  # noqa: B008 - immu
 
     Its start is left out: readings arrive up to 50 ms late, so the first may belong to the work
     before, and a DLA stays powered for half a second after its last task. That is 0.55 s, or a
-    quarter of a short phase, but never less than the delay and averaging of the readings.
+    quarter of a short phase, but never less than the delay and averaging of the readings. If the
+    clock of the readings is unsure, as much is left out at both ends.
     """
     skipped = max(
         min(SETTLE_SECONDS, span.seconds / 4) + timing.averaging,
         timing.delay + timing.averaging,
     )
-    return Span(begin_ns=min(span.begin_ns + round(skipped * 1e9), span.end_ns), end_ns=span.end_ns)
+    clock_ns = round((timing.clock or 0.0) * 1e9)
+    end_ns = max(span.end_ns - clock_ns, span.begin_ns)
+    begin_ns = span.begin_ns + round(skipped * 1e9) + clock_ns
+    return Span(begin_ns=min(begin_ns, end_ns), end_ns=end_ns)
 
 
 def idle_readings(curve: Curve, phase: Span) -> Curve | None:

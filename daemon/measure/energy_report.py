@@ -1,15 +1,14 @@
 """The energy part of a report: each rail, the module, and their uncertainty."""
 
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from math import fsum, hypot, inf, isnan
 from typing import NamedTuple
 
 from ...collectors.board.boards import RailRule, averaging_seconds
 from ...parsers.inference.events import PhaseName
-from ...parsers.signals import RAIL_COUNTER, RAIL_COUNTER_AFTER, RAIL_COUNTER_READ, RAIL_POWER
+from ...parsers.signals import RAIL_POWER
 from .blocks import WindowSlice
+from .counter import CounterEnergy, counter_energy, counter_fault, counter_total
 from .energy import (
     LAG_SECONDS,
     Curve,
@@ -23,23 +22,40 @@ from .energy import (
     total,
     window_energy,
 )
-from .quality import baseline_drift
+from .quality import DRIFT_RATIO, baseline_drift
 from .rhythm import Beat
-from .run_report import Energy, Environment, Figure, Interval, RailEnergy, Span
-from .uncertainty import FEWEST_POINTS, quantisation_watts, sampling_watts, wander
-
-TICK_SECONDS = 0.1
-"""Time between two updates of an energy counter; measured on busy server GPUs."""
+from .run_report import (
+    Energy,
+    EnergyMethod,
+    Environment,
+    Figure,
+    Interval,
+    RailEnergy,
+    Span,
+)
+from .uncertainty import FEWEST_POINTS, Wander, quantisation_watts, sampling_watts, wander
 
 IDLE_PHASES: tuple[PhaseName, ...] = ("baseline_before", "baseline_after")
+IDLE_EDGE_RATIO = 0.01
+"""An idle phase is long enough for a counter if the error at its edges is at most this part."""
 _Terms = dict[str, float]
+_Bounds = tuple[float, float]
 
 
 class MeasuredEnergy(NamedTuple):
-    """The energy of a run, and whether idle power changed by more than its uncertainty."""
+    """The energy of a run, and what its measurement shows.
+
+    Attributes:
+        baseline_drifted: Idle power changed by more than its uncertainty.
+        baseline_disturbed: Idle power was certainly above the power of the work.
+        readings_disagree: Readings of power and the energy counter differ by more than their
+            intervals.
+    """
 
     energy: Energy
     baseline_drifted: bool = False
+    baseline_disturbed: bool = False
+    readings_disagree: bool = False
 
 
 class _Idle(NamedTuple):
@@ -47,6 +63,57 @@ class _Idle(NamedTuple):
 
     span: Span
     readings: Curve
+
+
+class _Gross(NamedTuple):
+    """Gross energy, and its errors.
+
+    Attributes:
+        terms: Independent terms, each half of a 95 % interval; ``None`` if there is no interval.
+        bounds: Lowest and highest error at the edges of the window.
+    """
+
+    joules: float
+    method: EnergyMethod
+    terms: _Terms | None
+    bounds: _Bounds = (0.0, 0.0)
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % interval."""
+        return _interval(self.joules, self.terms, self.bounds)
+
+
+class _Level(NamedTuple):
+    """Power of an idle phase, and its errors in watts.
+
+    Attributes:
+        rounding: Half of the 95 % interval by the step of the sensor.
+        edges: Greatest error at the edges of the phase, either way, of a counter.
+    """
+
+    watts: float
+    rounding: float = 0.0
+    edges: float = 0.0
+
+
+class _Net(NamedTuple):
+    """Energy above idle; the interval is ``None`` where it is not known."""
+
+    joules: float
+    baseline_watts: float
+    interval: Interval | None = None
+    largest: str | None = None
+    has_drifted: bool = False
+
+    def is_below_zero(self, gross_joules: float) -> bool:
+        """Return whether idle power was certainly above the power of the work.
+
+        Without an interval, it was by more than a drift of the idle power explains.
+        """
+        if self.interval is not None:
+            return self.interval.high < 0
+        return self.joules < -DRIFT_RATIO * abs(gross_joules)
 
 
 def timing(
@@ -110,6 +177,9 @@ def energy_of_parts(
     sampling = sampling_watts(Curve(times, watts))
     if sampling is None or reading.clock is None:
         return None
+    bounds = [one.edges for one in found if one.edges is not None]
+    if len(bounds) < len(found):
+        return None
     used = {at for one in found for at in one.readings.times_ns}
     kept = samples.only([i for i, at in enumerate(samples.times_ns) if at in used]).columns
     rounded = (
@@ -117,7 +187,7 @@ def energy_of_parts(
         for name in rule.total
     )
     terms = {"sampling": sampling * seconds, "quantisation": hypot(*rounded) * seconds}
-    interval = _interval(joules, terms, *(one.edges for one in found), floor=0.0)
+    interval = _interval(joules, terms, *bounds)
     return Figure(value=joules, **({} if interval is None else interval.model_dump()))
 
 
@@ -148,89 +218,189 @@ def measure_energy(
     idle = [] if curve is None else _idle_phases(curve, phases, reading)
     quiet = wander([one.readings for one in idle], reading.averaging) if idle else None
     memory = quiet.memory if quiet else 0.0
-    rails = {
-        name: rail
-        for name, column in columns.items()
-        if (rail := _rail(samples, name, column, phases, reading, memory)) is not None
-    }
+    rails: dict[str, RailEnergy] = {}
+    for name, column in columns.items():
+        rail = _rail(samples, name, column, phases, reading, memory)
+        if rail is not None:
+            rails[name] = rail
     if not rails:
         return None
     if rule is None or curve is None or not all(name in rails for name in rule.total):
         return MeasuredEnergy(Energy(rule=rule.name if rule else None, rails=rails))
-    summed = {name: columns[name] for name in rule.total}
-    gross = window_energy(curve, window, reading)
+    counted = counter_total(samples, rule.total, window, reading.clock or 0.0)
     energy = Energy(
         rule=rule.name,
         total_rails=rule.total,
         rails=rails,
-        counter_joules=_sum([rails[name].counter_joules for name in rule.total]),
-        counter_edge_joules=_sum([rails[name].counter_edge_joules for name in rule.total]),
+        counter_joules=counted and counted.joules,
+        counter_edge_joules=counted and counted.edge_joules,
     )
+    integral = _by_integral(samples, curve, rule, window, reading, beats)
+    gross = integral if counted is None else _by_counter(counted, reading)
     if gross is None:
         return MeasuredEnergy(energy)
-
-    def rounding(readings: Curve, *, is_idle: bool = False) -> float:
-        span = Span(begin_ns=readings.times_ns[0], end_ns=readings.times_ns[-1])
-        here = inside(samples.times_ns, span)
-        seen = {name: [w for w in column[here] if not isnan(w)] for name, column in summed.items()}
-        steps = ((watts, rule.step_watts(name)) for name, watts in seen.items())
-        return hypot(*(quantisation_watts(*one, is_idle=is_idle) for one in steps))
-
-    sampling = sampling_watts(gross.readings, beats)
-    terms: _Terms | None = None
-    if sampling is not None and reading.clock is not None:
-        quantisation = rounding(gross.readings)
-        terms = {
-            "sampling": sampling * window.seconds,
-            "quantisation": quantisation * window.seconds,
-        }
-    baseline = _interpolated(idle, window, memory)
-    interval = _interval(gross.joules, terms, gross.edges, floor=0.0)
     update: dict[str, object] = {
         "gross_joules": gross.joules,
-        "gross_interval": interval,
+        "gross_method": gross.method,
+        "gross_interval": gross.interval,
         "gross_joules_per_inference": gross.joules / inferences if inferences else None,
-        "largest_uncertainty": _largest(terms, gross.edges),
+        "largest_uncertainty": _largest(gross.terms, gross.bounds),
         "offset_joules": rule.offset_watts and rule.offset_watts * window.seconds,
     }
-    has_drifted = False
-    if baseline is not None:
-        net = gross.joules - baseline * window.seconds
-        update |= {"net_joules": net, "baseline_watts": baseline}
-        net_interval: Interval | None = None
-        if quiet is not None and len(idle) == len(IDLE_PHASES):
-            before, after = idle
-            share = idle_share(before.span, after.span, window)
-            first, last = (idle_watts(one.readings, one.span, memory) for one in idle)
-            difference = last - first
-            same = quiet.watts((1.0, 1.0), inf, memory)
-            levels = [rounding(one.readings, is_idle=True) for one in idle]
-            unsure = hypot(same, *levels)
-            has_drifted = baseline_drift(difference, unsure, net / window.seconds)
-            if terms is not None and min(len(one.readings.watts) for one in idle) >= FEWEST_POINTS:
-                # Less one standard deviation, which is in ``idle_wander`` already. The nearer a
-                # difference is to certain, the less of it can be that noise.
-                doubt = min(1.0, 2 * max(0.0, 1 - abs(difference) / unsure)) if unsure else 0.0
-                moved = max(0.0, abs(difference) - doubt * unsure / 2.5) * window.seconds
-                drift = (-moved * (1 - share), moved * share)
-                if difference < 0:
-                    drift = (-moved * share, moved * (1 - share))
-                terms = {
-                    "sampling": terms["sampling"],
-                    "quantisation": hypot(terms["quantisation"], max(levels) * window.seconds),
-                    "idle_wander": window.seconds
-                    * quiet.watts((1 - share, share), window.seconds, memory),
-                }
-                net_interval = _interval(net, terms, gross.edges, drift)
-                update["net_interval"] = net_interval
-                update["largest_uncertainty"] = _largest(terms, gross.edges, drift)
+    update |= per_unit("", gross.joules, gross.interval, units)
+    readings_disagree = False
+    if counted is not None and integral is not None:
+        update |= {"integral_joules": integral.joules, "integral_interval": integral.interval}
+        readings_disagree = _are_apart(gross.interval, integral.interval)
+    net = None
+    if idle and quiet is not None:
+        levels = _idle_levels(samples, rule, idle, memory, by_counter=counted is not None)
+        net = _net(gross, idle, levels, quiet, window)
+    is_below_zero = net is not None and net.is_below_zero(gross.joules)
+    if net is not None and is_below_zero:
+        work, quiet_watts = gross.joules / window.seconds, net.baseline_watts
+        update["net_reason"] = (
+            f"idle power ({quiet_watts:.4g} W) was above the power of the work ({work:.4g} W)"
+        )
+        bare = {"baseline_watts": None, "net_joules": None}
+        update["rails"] = {name: rail.model_copy(update=bare) for name, rail in rails.items()}
+    elif net is not None:
+        update |= {"net_joules": net.joules, "baseline_watts": net.baseline_watts}
+        if net.interval is not None:
+            update |= {"net_interval": net.interval, "largest_uncertainty": net.largest}
         # Without an interval the gross figure may stand: its rule is the number of samples. Net
         # energy may be wrong by any drift or wander of the idle power.
-        if not has_drifted and (terms is None or net_interval is not None):
-            update["net_joules_per_inference"] = net / inferences if inferences else None
-            update |= per_unit("net_", net, net_interval, units)
-    update |= per_unit("", gross.joules, interval, units)
-    return MeasuredEnergy(energy.model_copy(update=update), has_drifted)
+        if not net.has_drifted and (gross.terms is None or net.interval is not None):
+            update["net_joules_per_inference"] = net.joules / inferences if inferences else None
+            update |= per_unit("net_", net.joules, net.interval, units)
+    return MeasuredEnergy(
+        energy.model_copy(update=update),
+        baseline_drifted=net is not None and not is_below_zero and net.has_drifted,
+        baseline_disturbed=is_below_zero,
+        readings_disagree=readings_disagree,
+    )
+
+
+def _by_counter(counted: CounterEnergy, reading: Timing) -> _Gross:
+    """Return the energy by the counters of the total rails."""
+    edge = counted.edge_joules
+    # Counters are neither sampled nor rounded: the edges are their only error.
+    terms: _Terms | None = None if reading.clock is None else {}
+    return _Gross(counted.joules, "counter", terms, (-edge, edge))
+
+
+def _by_integral(
+    samples: WindowSlice,
+    curve: Curve,
+    rule: RailRule,
+    window: Span,
+    reading: Timing,
+    beats: Sequence[Beat],
+) -> _Gross | None:
+    """Return the energy by the readings of power; ``None`` if they do not cover the window."""
+    found = window_energy(curve, window, reading)
+    if found is None:
+        return None
+    sampling = sampling_watts(found.readings, beats)
+    if sampling is None or reading.clock is None or found.edges is None:
+        return _Gross(found.joules, "integral", None)
+    terms = {
+        "sampling": sampling * window.seconds,
+        "quantisation": _rounding(samples, rule, found.readings) * window.seconds,
+    }
+    return _Gross(found.joules, "integral", terms, found.edges)
+
+
+def _rounding(
+    samples: WindowSlice, rule: RailRule, readings: Curve, *, is_idle: bool = False
+) -> float:
+    """Return half the 95 % interval of the mean of some readings of the total by rounding."""
+    columns = RAIL_POWER.by_label(samples.columns)
+    here = inside(
+        samples.times_ns, Span(begin_ns=readings.times_ns[0], end_ns=readings.times_ns[-1])
+    )
+    parts = []
+    for name in rule.total:
+        seen = [watts for watts in columns[name][here] if not isnan(watts)]
+        parts.append(quantisation_watts(seen, rule.step_watts(name), is_idle=is_idle))
+    return hypot(*parts)
+
+
+def _are_apart(one: Interval | None, other: Interval | None) -> bool:
+    """Return whether two intervals have nothing in common."""
+    if one is None or other is None:
+        return False
+    return one.high < other.low or other.high < one.low
+
+
+def _idle_levels(
+    samples: WindowSlice, rule: RailRule, idle: Sequence[_Idle], memory: float, *, by_counter: bool
+) -> list[_Level]:
+    """Return the power of each idle phase, by the counter where all of them are long enough."""
+    if by_counter:
+        levels = _counted_levels(samples, rule.total, idle)
+        if levels:
+            return levels
+    return [
+        _Level(
+            idle_watts(phase.readings, phase.span, memory),
+            _rounding(samples, rule, phase.readings, is_idle=True),
+        )
+        for phase in idle
+    ]
+
+
+def _counted_levels(
+    samples: WindowSlice, rails: Sequence[str], idle: Sequence[_Idle]
+) -> list[_Level]:
+    """Return the power of each phase by counters; nothing if one is short against their edges."""
+    levels = []
+    for phase in idle:
+        counted = counter_total(samples, rails, phase.span)
+        if counted is None or counted.edge_joules > IDLE_EDGE_RATIO * counted.joules:
+            return []
+        seconds = phase.span.seconds
+        levels.append(_Level(counted.joules / seconds, edges=counted.edge_joules / seconds))
+    return levels
+
+
+def _net(
+    gross: _Gross, idle: Sequence[_Idle], levels: Sequence[_Level], quiet: Wander, window: Span
+) -> _Net:
+    """Return the energy above idle; it has an interval if both idle phases are known."""
+    share = idle_share(idle[0].span, idle[-1].span, window)
+    difference = levels[-1].watts - levels[0].watts
+    baseline = _interpolated(idle, levels, window)
+    net = _Net(gross.joules - baseline * window.seconds, baseline)
+    if len(idle) != len(IDLE_PHASES):
+        return net
+    same = quiet.watts((1.0, 1.0), inf, quiet.memory)
+    roundings = [level.rounding for level in levels]
+    edges = fsum(level.edges for level in levels)
+    unsure = hypot(same, *roundings) + edges
+    net = net._replace(has_drifted=baseline_drift(difference, unsure, net.joules / window.seconds))
+    if gross.terms is None or min(len(phase.readings.watts) for phase in idle) < FEWEST_POINTS:
+        return net
+    # Less one standard deviation, which is in ``idle_wander`` already. The nearer a
+    # difference is to certain, the less of it can be that noise.
+    doubt = min(1.0, 2 * max(0.0, 1 - abs(difference) / unsure)) if unsure else 0.0
+    moved = max(0.0, abs(difference) - doubt * unsure / 2.5) * window.seconds
+    drift = (-moved * (1 - share), moved * share)
+    if difference < 0:
+        drift = (-moved * share, moved * (1 - share))
+    at_edges = (levels[0].edges * (1 - share) + levels[-1].edges * share) * window.seconds
+    bounds = (gross.bounds[0] - at_edges, gross.bounds[1] + at_edges)
+    rounding = hypot(gross.terms.get("quantisation", 0.0), max(roundings) * window.seconds)
+    wandering = quiet.watts((1 - share, share), window.seconds, quiet.memory)
+    terms = {
+        **gross.terms,
+        "quantisation": rounding,
+        "idle_wander": wandering * window.seconds,
+    }
+    return net._replace(
+        interval=_interval(net.joules, terms, bounds, drift),
+        largest=_largest(terms, bounds, drift),
+    )
 
 
 def _idle_phases(curve: Curve, phases: Mapping[PhaseName, Span], reading: Timing) -> list[_Idle]:
@@ -245,33 +415,27 @@ def _idle_phases(curve: Curve, phases: Mapping[PhaseName, Span], reading: Timing
     return found
 
 
-def _interpolated(idle: Sequence[_Idle], window: Span, memory: float) -> float | None:
+def _interpolated(idle: Sequence[_Idle], levels: Sequence[_Level], window: Span) -> float:
     """Return the idle power that belongs to a window.
 
     It is the line between the middles of both idle phases, at the middle of the window, which is
-    the mean of that line over the window. With one idle phase, it is the power of that phase; with
-    none, ``None``.
+    the mean of that line over the window. With one idle phase, it is the power of that phase.
     """
-    if not idle:
-        return None
     share = idle_share(idle[0].span, idle[-1].span, window)
-    first, last = (idle_watts(one.readings, one.span, memory) for one in (idle[0], idle[-1]))
-    return first + (last - first) * share
+    return levels[0].watts + (levels[-1].watts - levels[0].watts) * share
 
 
-def _interval(
-    joules: float, terms: _Terms | None, *bounds: tuple[float, float], floor: float | None = None
-) -> Interval | None:
-    """Return the 95 % interval around an energy whose true value is at least ``floor``.
+def _interval(joules: float, terms: _Terms | None, *bounds: _Bounds) -> Interval | None:
+    """Return the 95 % interval around an energy.
 
     The terms are independent and add in quadrature; each bound is added to its side.
     """
     if terms is None:
         return None
     half = hypot(*terms.values())
-    low = joules + sum(one for one, _ in bounds) - half
-    high = joules + sum(one for _, one in bounds) + half
-    return Interval(low=low if floor is None else max(low, floor), high=high)
+    low = joules + fsum(below for below, _ in bounds) - half
+    high = joules + fsum(above for _, above in bounds) + half
+    return Interval(low=low, high=high)
 
 
 def per_unit(
@@ -294,9 +458,7 @@ def per_unit(
     }
 
 
-def _largest(
-    terms: _Terms | None, edges: tuple[float, float], drift: tuple[float, float] = (0.0, 0.0)
-) -> str | None:
+def _largest(terms: _Terms | None, edges: _Bounds, drift: _Bounds = (0.0, 0.0)) -> str | None:
     if terms is None:
         return None
     widths = {
@@ -305,13 +467,6 @@ def _largest(
         "baseline_drift": max(-drift[0], drift[1]),
     }
     return max(widths, key=widths.__getitem__)
-
-
-def _sum(joules: Iterable[float | None]) -> float | None:
-    """Return the sum; ``None`` if a part is unknown."""
-    parts = [*joules]
-    known = [one for one in parts if one is not None]
-    return sum(known) if known and len(known) == len(parts) else None
 
 
 def _rail(
@@ -323,68 +478,27 @@ def _rail(
     memory: float,
 ) -> RailEnergy | None:
     window, curve = phases["steady"], known(samples.times_ns, column)
-    gross = window_energy(curve, window, reading)
-    if gross is None or window.seconds <= 0:
+    if window.seconds <= 0:
         return None
-    baseline = _interpolated(_idle_phases(curve, phases, reading), window, memory)
-    counter = counter_energy(samples, name, window)
+    counted = counter_energy(samples, name, window, reading.clock or 0.0)
+    if counted is None:
+        integral = window_energy(curve, window, reading)
+        if integral is None:
+            return None
+        joules = integral.joules
+    else:
+        joules = counted.joules
+    idle = _idle_phases(curve, phases, reading)
+    levels = [] if counted is None else _counted_levels(samples, (name,), idle)
+    if not levels:
+        levels = [_Level(idle_watts(one.readings, one.span, memory)) for one in idle]
+    baseline = _interpolated(idle, levels, window) if idle else None
     return RailEnergy(
-        gross_joules=gross.joules,
-        mean_watts=gross.joules / window.seconds,
+        gross_joules=joules,
+        mean_watts=joules / window.seconds,
         baseline_watts=baseline,
-        net_joules=None if baseline is None else gross.joules - baseline * window.seconds,
-        counter_joules=counter and counter.joules,
-        counter_edge_joules=counter and counter.edge_joules,
+        net_joules=None if baseline is None else joules - baseline * window.seconds,
+        counter_joules=counted and counted.joules,
+        counter_edge_joules=counted and counted.edge_joules,
+        counter_fault=counter_fault(samples, name, window),
     )
-
-
-class CounterEnergy(NamedTuple):
-    """Growth of an energy counter, and its possible error, either way, at the edges."""
-
-    joules: float
-    edge_joules: float
-
-
-def counter_energy(samples: WindowSlice, rail: str, window: Span) -> CounterEnergy | None:
-    """Return the growth of a rail's energy counter in a window.
-
-    Between two readings the counter is interpolated. Three errors add up. Power that steps just at
-    an edge bends the counter there, so its value at the edge is also extrapolated from the first
-    reading inside, at the mean power of the window; the difference is one error. The last update of
-    the counter lies somewhere in the time before each edge: one update interval at mean power. And
-    a reading takes some milliseconds, of which half count at either edge.
-
-    The result is ``None`` if the rail has no counter, if it was not read on both sides of both
-    edges, or if it was reset.
-    """
-    joules, after, read = (
-        samples.columns.get(signal.column(rail))
-        for signal in (RAIL_COUNTER, RAIL_COUNTER_AFTER, RAIL_COUNTER_READ)
-    )
-    if joules is None or after is None or read is None:
-        return None
-    known = [i for i, value in enumerate(joules) if not isnan(value)]
-    times = [samples.times_ns[i] + after[i] * 1e9 for i in known]
-    counts = [joules[i] for i in known]
-    before, last = (bisect_right(times, edge) - 1 for edge in (window.begin_ns, window.end_ns))
-    if before < 0 or last + 1 >= len(times) or window.seconds <= 0:
-        return None
-    if any(b < a for a, b in pairwise(counts[before : last + 2])):
-        return None
-
-    def count_at(before: int, at_ns: int) -> float:
-        share = (at_ns - times[before]) / (times[before + 1] - times[before])
-        return counts[before] + share * (counts[before + 1] - counts[before])
-
-    begin, end = count_at(before, window.begin_ns), count_at(last, window.end_ns)
-    watts = (end - begin) / window.seconds
-    bent = 0.0
-    for value, outer, inner, edge_ns in (
-        (begin, before, before + 1, window.begin_ns),
-        (end, last + 1, last, window.end_ns),
-    ):
-        extrapolated = counts[inner] + watts * (edge_ns - times[inner]) / 1e9
-        low, high = sorted((counts[outer], counts[inner]))
-        bent += abs(min(max(extrapolated, low), high) - value)
-    reading = (read[known[before]] + read[known[last]]) / 2
-    return CounterEnergy(end - begin, watts * (TICK_SECONDS + reading) + bent)

@@ -104,11 +104,16 @@ def phase_energy(
             result.append(bare.model_copy(update={"reason": reason}))
             continue
         here = [inside(times, one) for one in phase.spans]
-        seen = [[w for s in here for w in watts[s] if not isnan(w)] for watts in rails]
-        steps = map(rule.step_watts, rule.total)
-        rounding = [quantisation_watts(*one) for one in zip(seen, steps, strict=True) if one[0]]
-        half = hypot(found.half, hypot(*rounding) * phase.seconds)
-        interval = Interval(low=max(found.low - half, 0.0), high=found.high + half)
+        rounding: list[float] = []
+        for rail, watts in zip(rule.total, rails, strict=True):
+            seen = [w for part in here for w in watts[part] if not isnan(w)]
+            if seen:
+                rounding.append(quantisation_watts(seen, rule.step_watts(rail)))
+        interval: Interval | None = None
+        # A rail without a reading in the phase is rounded by an unknown amount.
+        if len(rounding) == len(rails):
+            half = hypot(found.half, hypot(*rounding) * phase.seconds)
+            interval = Interval(low=found.low - half, high=found.high + half)
         energy: dict[str, object] = {
             "method": "cut" if cut else "regression",
             "gross_joules": found.joules,
@@ -122,7 +127,10 @@ def phase_energy(
 
 def _cut(curve: Curve, spans: Sequence[WorkPhase], reading: Timing) -> _Found | None:
     """Return the energy of spans if each has enough readings that are certainly inside."""
-    found, halves = [], []
+    joules: list[float] = []
+    lows: list[float] = []
+    highs: list[float] = []
+    halves: list[float] = []
     for span in spans:
         first = bisect_right(curve.times_ns, span.begin_ns + round(reading.skipped * 1e9))
         last = bisect_left(curve.times_ns, span.end_ns - round((reading.clock or 0.0) * 1e9))
@@ -133,13 +141,15 @@ def _cut(curve: Curve, spans: Sequence[WorkPhase], reading: Timing) -> _Found | 
         around = Curve(curve.times_ns[near], curve.watts[near])
         energy = window_energy(around, span, reading)
         sampling = None if energy is None else sampling_watts(energy.readings)
-        if energy is None or sampling is None:
+        if energy is None or energy.edges is None or sampling is None:
             return None
-        found.append(energy)
+        joules.append(energy.joules)
+        lows.append(energy.edges[0])
+        highs.append(energy.edges[1])
         halves.append(sampling * span.seconds)
-    joules = fsum(one.joules for one in found)
-    low, high = (fsum(one.edges[i] for one in found) for i in (0, 1))
-    return _Found(joules, joules + low, joules + high, hypot(*halves))
+    total_joules = fsum(joules)
+    low, high = total_joules + fsum(lows), total_joules + fsum(highs)
+    return _Found(total_joules, low, high, hypot(*halves))
 
 
 def _by_regression(

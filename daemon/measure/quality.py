@@ -9,11 +9,11 @@ from typing import get_args
 
 from ...parsers.inference.events import Outputs
 from ...parsers.inference.placement import Built, Placement
-from ...parsers.signals import LATE_SECONDS
+from ...parsers.signals import GPU_LOAD, LATE_SECONDS
 from ...parsers.values import DLAS
 from .blocks import WindowSlice
 from .energy import interval_ns, widest_gap_ns
-from .run_report import Flag, Span
+from .run_report import EnergyMethod, Flag, Span
 from .utilization import clock_figures, zone_figures
 
 MINIMUM_SECONDS, MINIMUM_SAMPLES, MINIMUM_INFERENCES = 10.0, 100, 200
@@ -25,6 +25,18 @@ SUSPEND_NS = 50_000_000
 LATE_AT_MOST_SECONDS = 0.05
 FP32_DIFFERENCE, OTHER_DIFFERENCE = 0.001, 0.01
 WITHHOLDING: frozenset[Flag] = frozenset({"insufficient_samples", "aliased", "overlapped"})
+OF_SAMPLING: frozenset[Flag] = frozenset({"aliased"})
+"""Of these, the flags of the readings of power, which an energy counter does without."""
+BUSY_RATIO = 0.05
+LOAD_LAG_NS = 1_000_000_000
+"""A load is a mean of the time before its sample, with NVML of up to one second."""
+FEWEST_LOADS = 2
+
+
+def withholding(raised: Iterable[Flag], method: EnergyMethod | None) -> tuple[Flag, ...]:
+    """Return the flags that withhold energy per inference and per unit, measured by a method."""
+    relevant = WITHHOLDING - OF_SAMPLING if method == "counter" else WITHHOLDING
+    return in_order(flag for flag in raised if flag in relevant)
 
 
 def late_seconds(samples: WindowSlice) -> float:
@@ -45,16 +57,19 @@ def timed(samples: WindowSlice) -> WindowSlice:
 
 
 def insufficient_samples(
-    seconds: float, samples: int, inferences: int | None, units: float | None = None
+    seconds: float, samples: int | None, inferences: int | None, units: float | None = None
 ) -> bool:
     """Rule 10: the steady window has less than 10 s, 100 samples or 200 inferences.
 
     200 units of work do as well: an answer of a language model is one inference and many tokens.
-    ``inferences`` and ``units`` are ``None`` for a program that does not count them.
+    ``inferences`` and ``units`` are ``None`` for a program that does not count them, and
+    ``samples`` where the energy is that of a counter, not of samples.
     """
     counted = [one for one in (inferences, units) if one is not None]
     few = max(counted, default=MINIMUM_INFERENCES) < MINIMUM_INFERENCES
-    return seconds < MINIMUM_SECONDS or samples < MINIMUM_SAMPLES or few
+    if samples is not None and samples < MINIMUM_SAMPLES:
+        return True
+    return seconds < MINIMUM_SECONDS or few
 
 
 def overlapping(window: Span, others: Mapping[str, Iterable[Span]]) -> tuple[str, ...]:
@@ -67,6 +82,24 @@ def overlapping(window: Span, others: Mapping[str, Iterable[Span]]) -> tuple[str
         for run_id, phases in others.items()
         if any(one.begin_ns < window.end_ns and window.begin_ns < one.end_ns for one in phases)
     )
+
+
+def busiest_gpu_ratio(samples: WindowSlice, idle: Iterable[Span]) -> float | None:
+    """Return the mean GPU load of the busiest idle phase, in which nothing of ours works.
+
+    The first second of a phase does not count, because a load describes the time before its sample.
+    The result is ``None`` if no phase has two later samples with a load.
+    """
+    column = samples.columns.get(GPU_LOAD.column())
+    if column is None:
+        return None
+    means = []
+    for phase in idle:
+        inside = samples.inside(phase.begin_ns + LOAD_LAG_NS, phase.end_ns)
+        loads = [load for load in column[inside] if not isnan(load)]
+        if len(loads) >= FEWEST_LOADS:
+            means.append(statistics.fmean(loads))
+    return max(means, default=None)
 
 
 def baseline_drift(difference_watts: float, uncertainty_watts: float, net_watts: float) -> bool:

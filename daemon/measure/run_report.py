@@ -59,8 +59,11 @@ Flag = Literal[
     "fallback",
     "outputs_changed",
     "simulated",
+    "sensor_suspect",
     "times_assumed",
 ]
+CounterFault = Literal["stands_still", "runs_back", "jumps"]
+EnergyMethod = Literal["counter", "integral"]
 
 
 class Span(Record):
@@ -226,14 +229,15 @@ class DeadlineReport(Record):
 class RailEnergy(Record):
     """Energy of one rail over the steady window.
 
-    It may be below zero: the monitor of a rail without load has an error of a step around zero.
-    Readings keep their sign here, because errors of both signs cancel in a mean.
+    A rail whose current is near zero may read a little below it, so any of these may be negative.
 
     Attributes:
+        gross_joules: By its energy counter if it has one, else by its readings of power.
         baseline_watts: Loaded-idle power, interpolated to the window; ``None`` if not measured.
-        net_joules: Gross minus baseline; may be negative within its uncertainty.
+        net_joules: Gross minus baseline.
         counter_joules: Growth of the rail's own energy counter in the window, if it has one.
         counter_edge_joules: Possible error of that, either way, at the edges of the window.
+        counter_fault: Why a counter that was read is not used.
     """
 
     gross_joules: float
@@ -242,6 +246,7 @@ class RailEnergy(Record):
     net_joules: float | None = None
     counter_joules: NonNegativeFloat | None = None
     counter_edge_joules: NonNegativeFloat | None = None
+    counter_fault: CounterFault | None = None
 
 
 class Interval(Record):
@@ -353,7 +358,10 @@ class Energy(Record):
     Attributes:
         rule: Name of the rail rule; ``None`` if the rails match no known board.
         total_rails: Rails that make the total; empty if there is none.
+        gross_method: How ``gross_joules`` was measured: by the energy counters of the total rails,
+            where each has one, or by integration of the readings of power.
         net_joules: ``gross_joules`` minus the loaded-idle baseline.
+        net_reason: Why there is none, although idle phases were measured.
         gross_joules_per_inference: Withheld (``None``) if the window is insufficient; so is net,
             and also without a ``net_interval``.
         joules_per_unit: Gross energy per unit of work, withheld likewise; its interval includes
@@ -363,29 +371,35 @@ class Energy(Record):
         offset_joules: Largest error of ``gross_joules`` by the zero error of the sensors, either
             way; ``None`` if it is not known. It is the same in every run on a board and cancels in
             ``net_joules``, so it is not in the intervals.
-        counter_joules: ``gross_joules`` by the counters of the total rails, if each has one:
-            another instrument, for comparison.
+        counter_joules: Growth of the counters of the total rails, if each has one, and its possible
+            error, either way, at the edges of the window.
+        integral_joules: Gross energy by the readings of power, for comparison, where a counter is
+            published.
         phases: Of the phases that an application marked.
     """
 
     rule: str | None = None
     total_rails: tuple[str, ...] = ()
     rails: dict[str, RailEnergy] = {}
-    gross_joules: NonNegativeFloat | None = None
+    gross_joules: float | None = None
+    gross_method: EnergyMethod | None = None
     net_joules: float | None = None
-    gross_joules_per_inference: NonNegativeFloat | None = None
+    net_reason: str | None = None
+    gross_joules_per_inference: float | None = None
     net_joules_per_inference: float | None = None
-    joules_per_unit: NonNegativeFloat | None = None
+    joules_per_unit: float | None = None
     joules_per_unit_interval: Interval | None = None
     net_joules_per_unit: float | None = None
     net_joules_per_unit_interval: Interval | None = None
-    baseline_watts: NonNegativeFloat | None = None
+    baseline_watts: float | None = None
     gross_interval: Interval | None = None
     net_interval: Interval | None = None
     largest_uncertainty: str | None = None
     offset_joules: NonNegativeFloat | None = None
     counter_joules: NonNegativeFloat | None = None
     counter_edge_joules: NonNegativeFloat | None = None
+    integral_joules: float | None = None
+    integral_interval: Interval | None = None
     phases: tuple[PhaseEnergy, ...] = ()
 
 

@@ -107,7 +107,8 @@ _REMEDIES: Mapping[str, str] = {
     "outputs_changed": "engines build --again; if it comes back, suspect clocks, memory or a data"
     " race of a plug-in",
     "overlapped": "run the benchmark alone",
-    "baseline_disturbed": "run the benchmark alone",
+    "baseline_disturbed": "stop the other programs, and run the benchmark alone",
+    "sensor_suspect": "the energy is that of the counter; do not trust the readings of power",
 }
 
 

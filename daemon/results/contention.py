@@ -11,9 +11,17 @@ from typing import NamedTuple, TypeAlias
 from ...collectors.board.boards import RailRule
 from ...parsers.inference.events import PhaseName
 from ..measure.blocks import WindowSlice
-from ..measure.energy_report import measure_energy, timing
+from ..measure.energy_report import IDLE_PHASES, measure_energy, timing
 from ..measure.figures import difference, mean_of_most, mean_of_rounds
-from ..measure.quality import in_order, insufficient_samples, late_seconds, timed
+from ..measure.quality import (
+    BUSY_RATIO,
+    busiest_gpu_ratio,
+    in_order,
+    insufficient_samples,
+    late_seconds,
+    timed,
+    withholding,
+)
 from ..measure.run_report import Environment, Figure, Flag, RunReport, RunTrace, Span, distribution
 from ..measure.utilization import telemetry
 from .records import BenchFlag, Contention, JointRound, LaneTogether, Placed, Status, Together
@@ -54,7 +62,9 @@ class Joint:
 
     def joules(self, kind: Kind, divisor: float = 1.0) -> Figure | None:
         """Return the energy of the joint window; ``None`` if it is withheld or not known."""
-        is_withheld = _WITHHOLDING & set(self.flags)
+        energy = self.record.energy
+        method = None if energy is None else energy.gross_method
+        is_withheld = _WITHHOLDING & set(withholding(self.flags, method))
         return None if is_withheld else joules_of(self.record.energy, kind, divisor)
 
     def watts(self, kind: Kind) -> Figure | None:
@@ -101,15 +111,24 @@ def join_runs(
     cut = timed(cut_of(min(edges), max(edges)))
     board = telemetry(cut, window) if cut.times_ns else None
     raised: set[Flag] = {flag for one in reports for flag in reported_flags(one)} - _NOT_OF_JOINT
-    if board is not None and insufficient_samples(
-        window.seconds, board.samples, min(map(len, done))
-    ):
-        raised.add("insufficient_samples")
+    idle = [phases[name] for name in IDLE_PHASES if name in phases]
+    is_disturbed = (busiest_gpu_ratio(cut, idle) or 0.0) > BUSY_RATIO
+    if is_disturbed:
+        phases = {"steady": window}
     measured = measure_energy(
         cut, phases, rule, None, timing(environment, late_seconds=late_seconds(cut))
     )
+    method = None if measured is None else measured.energy.gross_method
+    if board is not None and insufficient_samples(
+        window.seconds, None if method == "counter" else board.samples, min(map(len, done))
+    ):
+        raised.add("insufficient_samples")
     if measured is not None and measured.baseline_drifted:
         raised.add("baseline_drift")
+    if measured is not None and measured.readings_disagree:
+        raised.add("sensor_suspect")
+    if is_disturbed or (measured is not None and measured.baseline_disturbed):
+        raised.add("baseline_disturbed")
     loads = {} if board is None else board.utilization
     changes = {
         "inferences": tuple(map(len, done)),

@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 from ..measure.figures import student
+from ..measure.quality import withholding
 from ..measure.run_report import RunReport
 from .caveats import FEW_INFERENCES
 from .records import GoalName
@@ -90,7 +91,9 @@ def reading_of(report: RunReport, median_half: float | None) -> Reading:
         "throughput": Known(rate),
     }
     energy = joules_of(report.energy, "net", report.inferences * report.batch)
-    if energy is not None and energy.half is not None and "aliased" not in report.quality:
+    method = None if report.energy is None else report.energy.gross_method
+    is_aliased = "aliased" in withholding(report.quality, method)
+    if energy is not None and energy.half is not None and not is_aliased:
         found["energy"] = Known(energy.value, energy.half)
     load = None if report.telemetry is None else report.telemetry.utilization.get("gpu")
     if load is not None:

@@ -301,6 +301,10 @@ def _details(run: RunReport) -> Iterator[Part]:
                 " same in every run on this board. It cancels in net energy.",
                 "under",
             )
+        if energy.gross_method == "counter":
+            yield Text("Gross energy is that of the board's own energy counter.", "under")
+        if energy.net_reason is not None:
+            yield Text(f"There is no net energy: {energy.net_reason}.", "under")
         yield Table(
             ("rail", "gross", "mean power", "idle power", "net", "by its own counter"), rows
         )

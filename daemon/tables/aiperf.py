@@ -10,7 +10,7 @@ from typing import Any
 
 from ...parsers.errors import UnreadableError, UserError
 from ...parsers.inference.aiperf import EnergyReading, Request, parse_record
-from ..measure.quality import MINIMUM_INFERENCES, WITHHOLDING
+from ..measure.quality import MINIMUM_INFERENCES, withholding
 from ..measure.run_report import Figure
 from ..results.document import with_half
 from ..terminal import joules
@@ -115,7 +115,7 @@ def described(document: Mapping[str, Any]) -> Iterator[str]:
     words = f"{document['name']}: {document['requests']} requests"
     yield f"{words} ({failed} failed), {tokens:.0f} tokens{reason}"
     energy = document["energy"] or {}
-    causes = [flag for flag in document["quality"] if flag in WITHHOLDING]
+    causes: list[str] = [*withholding(document["quality"], energy.get("gross_method"))]
     withheld = [unit for unit, count in counts.items() if count] if causes else []
     if not causes and 0 < counts["request"] < MINIMUM_INFERENCES:
         withheld, causes = ["request"], [f"fewer than {MINIMUM_INFERENCES} requests"]

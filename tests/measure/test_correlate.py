@@ -454,11 +454,14 @@ def test_work_of_others_on_a_dla_is_flagged():
     ours = telemetry(**{"dla.0.busy_seconds": counted(100, 130)})
     assert correlate(made, ours, rule=RULE).quality == ()
     theirs = telemetry(**{"dla.0.busy_seconds": counted(90, 140, 0.3)})
-    assert correlate(made, theirs, rule=RULE).quality == ("foreign_dla_activity",)
+    disturbed = correlate(made, theirs, rule=RULE)
+    assert disturbed.quality == ("baseline_disturbed", "foreign_dla_activity")
+    assert disturbed.energy.net_joules is None
+    assert disturbed.energy.net_reason == "a DLA was busy in an idle phase"
     other = telemetry(**{"dla.1.busy_seconds": counted(90, 140, 0.3)})
     assert correlate(made, other, rule=RULE).quality == ()
     alone = correlate(made, other, rule=RULE, in_flight=lambda *_: 0.0)
-    assert alone.quality == ("foreign_dla_activity",)
+    assert alone.quality == ("baseline_disturbed", "foreign_dla_activity")
     assert alone.foreign_dla_processes == ()
     runs = RunTimes()
     runs.set_in_flight("other", "dla1", ns(80))
@@ -478,7 +481,7 @@ def test_flag_of_work_of_others_names_those_who_worked_on_that_core():
     )
     made = trace(*WHOLE, throttle_events=0)
     report = correlate(made, cut, rule=RULE, in_flight=lambda *_: 0.0)
-    assert report.quality == ("foreign_dla_activity",)
+    assert report.quality == ("baseline_disturbed", "foreign_dla_activity")
     assert report.foreign_dla_processes == ("trtexec",)
     assert {one.name for one in report.other_processes} == {"trtexec", "other", "detector"}
     calm = correlate(made, cut, rule=RULE)

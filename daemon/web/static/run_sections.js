@@ -5,6 +5,7 @@ import { draw, explained, make, row, table } from "./dom.js";
 import { bytes, count, digits, hertz, joules, NOTHING, percent, rate, seconds, SPACE, watts } from "./words.js";
 
 const WITHHOLDING = ["insufficient_samples", "aliased", "overlapped"];
+const FAULTS = { stands_still: "stands still", runs_back: "runs back", jumps: "jumps" };
 // A 99.9th percentile of fewer is little else than the longest one.
 const ENOUGH_FOR_P999 = 1000;
 const TERMS = {
@@ -150,7 +151,8 @@ export function energy(report) {
     const pace = report.units_per_second ? `, ${digits(report.units_per_second)} per second` : "";
     parts.push(paragraph(`${joules(told.joules_per_unit)} per ${report.unit}${limits}${net}; ${count(report.units)} counted${pace}.`));
   }
-  const withheld = report.quality.filter((flag) => WITHHOLDING.includes(flag));
+  const isCounted = told.gross_method === "counter";
+  const withheld = report.quality.filter((flag) => WITHHOLDING.includes(flag) && !(isCounted && flag === "aliased"));
   if (withheld.length === 0 && report.inferences > 0 && report.inferences < 200) withheld.push("fewer than 200 inferences");
   if (kinds.length > 0 && withheld.length > 0) {
     parts.push(paragraph(`Energy of an inference is withheld: ${withheld.join(", ")}.`));
@@ -163,10 +165,19 @@ export function energy(report) {
     const most = joules(told.offset_joules);
     parts.push(paragraph(`Not in the interval: an offset of the sensors of up to ${most}, the same in every run on this board. It cancels in net energy.`));
   }
-  if ((told.counter_joules ?? null) !== null) {
+  if (isCounted) {
+    const between = told.integral_interval ? ` (${joules(told.integral_interval.low)} to ${joules(told.integral_interval.high)})` : "";
+    const integral = (told.integral_joules ?? null) === null ? "" : ` The readings of power add up to ${joules(told.integral_joules)}${between}.`;
+    parts.push(paragraph(`Gross energy is that of the board's own energy counter.${integral}`));
+  } else if ((told.counter_joules ?? null) !== null) {
+    // Records of older releases have the counter for comparison only.
     const edge = told.counter_edge_joules ? ` ± ${joules(told.counter_edge_joules)}` : "";
     parts.push(paragraph(`The board's own energy counter says ${joules(told.counter_joules)}${edge}.`));
   }
+  for (const [name, rail] of Object.entries(told.rails)) {
+    if (rail.counter_fault) parts.push(paragraph(`The energy counter of ${name} ${FAULTS[rail.counter_fault] ?? rail.counter_fault}, so it is not used.`));
+  }
+  if (told.net_reason) parts.push(paragraph(`There is no net energy: ${told.net_reason}.`));
   if (told.phases?.length > 0) {
     const heads = ["phase", "times", "time", "gross", "95 % interval", "per unit", "by"];
     parts.push(table("Phases of the application", heads, told.phases.map(phaseRow)));
