@@ -11,7 +11,8 @@ from math import fsum, isnan
 from typing import NamedTuple
 
 from ...collectors.board.boards import RailRule
-from ...parsers.signals import RAIL_POWER
+from ...parsers.signals import RAIL_COUNTER, RAIL_POWER
+from .counter import JUMP_RATIO, STILL_SECONDS, TICK_SECONDS
 from .run_report import Span
 
 GAP_INTERVALS = 5
@@ -253,11 +254,12 @@ _RAILS_AT_MOST = 64
 class EnergyCounters:
     """Joules of each rail and of the module since the start, and the seconds that they cover.
 
-    Neither decreases; power below zero counts as zero. Between two readings of a rail there is a
-    trapezoid. A gap wider than ``widest_gap_ns`` adds nothing to either, because its power is
-    unknown. So the growth of joules over the growth of seconds is mean power. The module's power is
-    the sum of the total rails of its rule, at samples that have all of them. Without a rule the
-    module total is absent.
+    Neither decreases. Between two readings of a rail there is a trapezoid, or the growth of its own
+    energy counter if it has one. A rail that reads below zero adds nothing to its own joules, but
+    its sign counts in the module's power. A gap wider than ``widest_gap_ns`` adds nothing to
+    either, because its power is unknown. So the growth of joules over the growth of seconds is mean
+    power. The module's power is the sum of the total rails of its rule, at samples that have all of
+    them. Without a rule the module total is absent.
     """
 
     def __init__(self, rule: RailRule | None = None) -> None:
@@ -296,34 +298,69 @@ class EnergyCounters:
             self._steps.append(monotonic_ns - self._latest_ns)
         self._latest_ns = monotonic_ns
         widest = widest_gap_ns(statistics.median(self._steps)) if self._steps else 0.0
-        power = RAIL_POWER.by_label(values)
+        power, counted = RAIL_POWER.by_label(values), RAIL_COUNTER.by_label(values)
         for rail, watts in power.items():
             if rail in self._rails:
-                self._rails[rail].add(monotonic_ns, watts, widest)
+                self._rails[rail].add(monotonic_ns, watts, widest, counted.get(rail))
             elif len(self._rails) < _RAILS_AT_MOST:
-                self._rails[rail] = _Counter(monotonic_ns, max(watts, 0.0))
+                self._rails[rail] = _Counter(monotonic_ns, watts, counted=counted.get(rail))
         if self.rule is not None and (module := self.rule.watts(power)) is not None:
-            self._module = self._module or _Counter(monotonic_ns, max(module, 0.0))
-            self._module.add(monotonic_ns, module, widest)
+            # The sum of the counters of the total rails, if each has one.
+            total_counted = self.rule.watts(counted)
+            if self._module is None:
+                self._module = _Counter(monotonic_ns, module, counted=total_counted)
+            else:
+                self._module.add(monotonic_ns, module, widest, total_counted)
 
 
 @dataclass(slots=True)
 class _Counter:
-    """Joules up to the latest reading, and the seconds over which power is known."""
+    """Joules up to the latest reading, and the seconds over which power is known.
+
+    Attributes:
+        counted: Latest reading of the rail's own energy counter.
+        waiting_joules: Trapezoids since that counter last grew; ``waiting_seconds`` their length.
+        highest_watts: Highest power that was read.
+        counted_watts: Power by the latest growth of the counter.
+    """
 
     at_ns: int
     watts: float
     joules: float = 0.0
     seconds: float = 0.0
+    counted: float | None = None
+    waiting_joules: float = 0.0
+    waiting_seconds: float = 0.0
+    highest_watts: float = 0.0
+    counted_watts: float = 0.0
 
-    def add(self, at_ns: int, watts: float, widest: float) -> None:
-        # A rail that supplies draws no less than nothing: a reading below zero is the zero error of
-        # its monitor, seen on a rail without load. A counter of Prometheus must not fall, so the
-        # joules stay, and the seconds count, because the power in them is known. Readings are
-        # clipped and not the sum: a sum that owes joules would hide the next seconds of real work.
-        watts = max(watts, 0.0)
+    def add(self, at_ns: int, watts: float, widest: float, counted: float | None = None) -> None:
         if at_ns - self.at_ns <= widest:
             seconds = (at_ns - self.at_ns) / 1e9
-            self.joules += (self.watts + watts) / 2 * seconds
+            self.waiting_joules += (self.watts + watts) / 2 * seconds
+            self.waiting_seconds += seconds
+            # A rail whose current is near zero may read below it, and a counter cannot fall.
+            self.joules += max(self._grown(counted), 0.0)
             self.seconds += seconds
-        self.at_ns, self.watts = at_ns, watts
+        else:
+            self.waiting_joules = self.waiting_seconds = 0.0
+        self.at_ns, self.watts, self.counted = at_ns, watts, counted
+        self.highest_watts = max(self.highest_watts, watts)
+
+    def _grown(self, counted: float | None) -> float:
+        """Return the new joules: by the rail's own counter, or by trapezoids without a sound one.
+
+        A counter that does not grow may be between two of its updates.
+        """
+        joules, seconds = self.waiting_joules, self.waiting_seconds
+        growth = None
+        if counted is not None and self.counted is not None:
+            growth = counted - self.counted
+        if growth == 0 and seconds <= STILL_SECONDS:
+            return 0.0
+        self.waiting_joules = self.waiting_seconds = 0.0
+        if growth is None or growth <= 0:
+            return joules
+        usual_watts = max(self.highest_watts, self.counted_watts)
+        self.counted_watts = growth / (seconds + TICK_SECONDS)
+        return joules if self.counted_watts > JUMP_RATIO * usual_watts else growth

@@ -150,7 +150,7 @@ class RunTelemetry(Record):
     dla_trace_troubles: dict[str, NonNegativeInt] = {}
     dla_beyond_powered_seconds: dict[str, NonNegativeFloat] = {}
     power_mode_changes: NonNegativeInt | None = None
-    gpu_power_watts: NonNegativeFloat | None = None
+    gpu_power_watts: float | None = None
     sources: dict[str, str] = {}
 
 

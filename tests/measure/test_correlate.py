@@ -121,6 +121,25 @@ def test_a_sound_run_is_paired_with_its_window():
     assert report.environment.telemetry_interval_seconds == pytest.approx(0.105, abs=0.001)
 
 
+def test_rail_below_zero_has_energy_below_zero():
+    """An idle rail of -0.4 W is a part of the total, and of its own figures."""
+    cut = telemetry(noise=0.0)
+    stamps = cut.times_ns
+    cut.columns["rails.VDD_CPU_CV.instant_watts"] = array("d", [-0.4] * len(stamps))
+    energy = correlate(trace(*WHOLE), cut, rule=RULE).energy
+    rail = energy.rails["VDD_CPU_CV"]
+    assert rail.gross_joules == pytest.approx(-12)
+    assert (rail.mean_watts, rail.baseline_watts) == pytest.approx((-0.4, -0.4))
+    assert energy.gross_joules == pytest.approx(26 * 30 - 12, rel=0.001)
+    assert energy.gross_interval.low < 26 * 30 - 12 < energy.gross_interval.high
+    every = telemetry(noise=0.0)
+    for name in AGX:
+        every.columns[f"rails.{name}.instant_watts"] = array("d", [-0.2] * len(stamps))
+    energy = correlate(trace(*WHOLE), every, rule=RULE).energy
+    assert energy.gross_joules == pytest.approx(-18)
+    assert energy.gross_interval.low < -18 < energy.gross_interval.high
+
+
 def test_module_energy_leaves_out_what_another_rail_contains():
     """On AGX Orin three rails make the total; gross, net and idle agree with the load."""
     energy = correlate(trace(*WHOLE), telemetry(), rule=RULE).energy

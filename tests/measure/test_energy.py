@@ -276,6 +276,76 @@ def test_counters_ignore_what_comes_late():
     assert counters.module_joules == pytest.approx(30)
 
 
+def test_rail_below_zero_is_integrated_as_it_is():
+    """An idle rail reads a little below zero: its readings count, and no gap is bridged."""
+    times = [SECOND * i // 10 for i in range(400)]
+    gpu = [20.0 if t // (2 * SECOND) % 2 else -0.4 for t in times]
+    mean = integrate(times, gpu, 0, 39 * SECOND) / 39
+    assert mean == pytest.approx((20 * 19 - 0.4 * 20) / 39, rel=0.02)
+    assert list(known(times, gpu).watts) == gpu
+    summed = total(times, [gpu, [5.0] * 400])
+    assert integrate(times, summed.watts, 0, 39 * SECOND) / 39 == pytest.approx(mean + 5)
+    assert integrate(times, [-0.4] * 400, 0, 39 * SECOND) == pytest.approx(-0.4 * 39)
+
+
+def test_counters_never_fall_below_zero_and_keep_the_sign_in_the_module():
+    """A rail at -0.4 W adds no joules of its own, and lowers those of the module."""
+    rule = find_rail_rule(["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0", "VDDQ_VDD2_1V8AO"])
+    counters = EnergyCounters(rule)
+    seen = []
+    for second in range(30):
+        gpu = 20.0 if second >= 20 else -0.4
+        rails = {"VDD_GPU_SOC": gpu, "VDD_CPU_CV": 4.0, "VIN_SYS_5V0": 3.0}
+        counters.feed(second * SECOND, {f"rails.{n}.instant_watts": w for n, w in rails.items()})
+        seen.append(counters.rails["VDD_GPU_SOC"])
+    assert seen == sorted(seen)
+    assert seen[19] == 0
+    assert seen[-1] == pytest.approx(9 * 20 + 9.8)
+    assert counters.rail_seconds["VDD_GPU_SOC"] == 29
+    assert counters.module_joules == pytest.approx(29 * 7 - 19 * 0.4 + 9.8 + 9 * 20)
+
+
+GPU = find_rail_rule(["GPU"])
+
+
+def fed(readings):
+    """Feed (seconds, watts, counter) of a GPU and return the joules of its rail after each."""
+    counters = EnergyCounters(GPU)
+    seen = []
+    for at, watts, counted in readings:
+        values = {"rails.GPU.instant_watts": watts}
+        if counted is not None:
+            values["rails.GPU.counter_joules"] = counted
+        counters.feed(round(at * SECOND), values)
+        assert counters.module_joules == counters.rails["GPU"]
+        assert counters.module_seconds == counters.rail_seconds["GPU"] == pytest.approx(at)
+        seen.append(counters.rails["GPU"])
+    assert seen == sorted(seen)
+    return seen
+
+
+def test_counters_take_the_energy_of_a_gpu_from_its_own_counter():
+    """Bursts that each reading of power misses; the counter is updated every 0.3 s."""
+    readings = [(0.1 * i, 60.0, 1e6 + 200 * 0.3 * (i // 3)) for i in range(301)]
+    assert fed(readings)[-1] == pytest.approx(200 * 30)
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        lambda t: 5000.0 if t > 10 else 4000 + 100 * t,
+        lambda t: 100 * t + (0 if t > 10 else 9000),
+        lambda t: 100 * t + (1e7 if t > 10 else 0),
+        lambda t: None if 10 < t < 20 else 100 * t,
+    ],
+    ids=["stands still", "runs back", "jumps", "is absent"],
+)
+def test_counters_do_without_a_counter_that_fails(count):
+    """Power is 100 W throughout; an update before or after the fault may be lost or double."""
+    readings = [(0.1 * i, 100.0, count(0.1 * i)) for i in range(301)]
+    assert fed(readings)[-1] == pytest.approx(3000, abs=110)
+
+
 def test_known_leaves_a_whole_curve_alone():
     """A curve without gaps is not copied."""
     times, watts = [1, 2], [1.0, 2.0]
