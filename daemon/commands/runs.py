@@ -87,7 +87,9 @@ def _row(run: Mapping[str, Any]) -> tuple[str, ...]:
     energy = run.get("energy") or {}
     rails = energy.get("rails") or {}
     watts: Iterable[float] = [
-        rails[rail]["mean_watts"] for rail in energy.get("total_rails", ()) if rail in rails
+        rails[rail].get("mean_watts", 0.0)
+        for rail in energy.get("total_rails", ())
+        if rail in rails
     ]
     return (
         run["run_id"][-8:],

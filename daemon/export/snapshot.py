@@ -179,6 +179,9 @@ class Snapshot:
     skipped: Mapping[str, int] = field(default_factory=dict)
     store_write_errors: int = 0
     store_problem: str | None = None
+    store_damages: int = 0
+    store_runs_lost: int = 0
+    store_runs_unreadable: int = 0
     store_free_bytes: int | None = None
     store_room: tuple[tuple[int, int], ...] = ()
     otlp: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -205,7 +208,15 @@ class LiveState:
         self._replace(workloads=MappingProxyType(workloads), **changes)
 
     def store_is(
-        self, now_ns: int, *, free_bytes: int | None, write_errors: int, problem: str | None
+        self,
+        now_ns: int,
+        *,
+        free_bytes: int | None,
+        write_errors: int,
+        problem: str | None,
+        damages: int = 0,
+        runs_lost: int = 0,
+        runs_unreadable: int = 0,
     ) -> None:
         """Record the state of the store; its free space is also kept, every ten minutes."""
         with self._lock:
@@ -216,6 +227,9 @@ class LiveState:
                 store_free_bytes=free_bytes,
                 store_write_errors=write_errors,
                 store_problem=problem,
+                store_damages=damages,
+                store_runs_lost=runs_lost,
+                store_runs_unreadable=runs_unreadable,
                 store_room=room,
             )
 

@@ -7,6 +7,8 @@ from itertools import groupby, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
 from ... import __version__
 from ...collectors.catalog import SIMULATED_SOURCE
 from ...parsers import signals
@@ -49,10 +51,18 @@ def page_since(history: History, since_seconds: float, now_wall_ns: int) -> str:
     """Return the page of the runs that started in the last seconds."""
     begin_wall_ns = now_wall_ns - round(since_seconds * 1e9)
     recent = takewhile(lambda one: one["started_wall_ns"] >= begin_wall_ns, history.runs())
-    runs = [RunReport.model_validate(document) for document in recent]
+    runs: list[RunReport] = []
+    unreadable = 0
+    for document in recent:
+        try:
+            runs.append(RunReport.model_validate(document))
+        except ValidationError:  # one damaged row must not cost the page
+            unreadable += 1
     stored = _read(history, runs[::-1], begin_wall_ns, now_wall_ns)
     title = f"Runs of the last {duration(since_seconds)}"
     blocks: list[Part] = [*_head(title, history, stored)]
+    if unreadable := unreadable + history.unreadable:
+        blocks.append(Text(f"Runs left out, since they cannot be read: {unreadable}.", "notice"))
     if not runs:
         words = "The run store has no finished runs."
         for latest in history.runs(1):
@@ -76,7 +86,14 @@ def page_of_run(history: History, run_id: str) -> str:
     document = history.run(run_id)
     if document is None:
         raise UserError(f"no run {run_id}, or several match", "see tegrascope runs list")
-    run = RunReport.model_validate(document)
+    try:
+        run = RunReport.model_validate(document)
+    except ValidationError as error:
+        reason = error.errors(include_url=False, include_input=False)[0]["msg"]
+        raise UserError(
+            f"the record of run {run_id} cannot be read: {reason}",
+            "it is damaged, or of another release; see tegrascope runs show",
+        ) from None
     end_wall_ns = run.started_wall_ns + run.ended_ns - run.started_ns
     stored = _read(history, [run], run.started_wall_ns - _MARGIN_NS, end_wall_ns + _MARGIN_NS)
     title = f"{run.workload} on {run.device}"

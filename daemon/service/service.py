@@ -133,6 +133,7 @@ class Service:
         self._token_file = config.http.token_file or state_dir / "token"
         self._token, self._token_problem = read_token(self._token_file)
         self._store = Store(database, boot_id(), is_daemon=True)
+        self._history = History(database, may_be_missing=True, on_damage=self._store.suspect)
         otlp = None
         if config.otlp is not None:
             from ..export.otlp import OtlpExport
@@ -222,7 +223,7 @@ class Service:
         serving = Serving(
             live=self.live,
             timeline=self.session.timeline,
-            history=History(self._store.path, may_be_missing=True),
+            history=self._history,
             not_stored=self._store.waiting,
             clock=self._clock,
             problem=self.problem,
@@ -328,6 +329,8 @@ class Service:
     def note(self) -> str | None:
         """Return the limitations of a daemon that is ready, or ``None``."""
         notes = [self._store.note]
+        if self._history.unreadable:
+            notes.append(f"{self._history.unreadable} stored run(s) cannot be read and are skipped")
         if any(source.lacks_root for source in self.live.snapshot.sources):
             notes.append(
                 "tegrastats shows no DLA, EMC and engines, as without root: "
@@ -441,6 +444,9 @@ class Service:
                 free_bytes=_free_bytes(self._store.path.parent),
                 write_errors=self._store.write_errors,
                 problem=self._store.problem,
+                damages=self._store.damages,
+                runs_lost=self._store.runs_lost,
+                runs_unreadable=self._history.unreadable,
             )
             for chore, period_ns in chores.items():
                 if now_ns - done_ns[chore] > period_ns:

@@ -15,7 +15,22 @@ from ...parsers.errors import UserError
 from ..measure.blocks import Block, CorruptBlockError, decode
 from ..measure.timeline import Timeline
 from ..settings.config import boot_id
+from .rows import is_report
 from .store import SCHEMA
+
+# As bytes: SQLite's own conversion to a text fails for the whole query if one is not UTF-8.
+_COLUMNS = ", ".join(
+    (
+        *(f"CAST({name} AS BLOB)" for name in ("run_id", "workload", "device", "outcome")),
+        "started_wall_ns",
+        "CAST(report AS BLOB)",
+    )
+)
+_COLUMN_COUNT = 6
+# The last condition of a query, so that it is called only for rows that fulfil the others.
+_READABLE = f"is_readable({_COLUMNS})"
+# So many are reported and counted; a file that is damaged so much fails in other ways first.
+_UNREADABLE_AT_MOST, _ID_BYTES = 1000, 100
 
 ONE_BOOT_NS = 60_000_000_000
 """Largest change of wall time minus CLOCK_MONOTONIC for two times to be taken as of one boot."""
@@ -24,15 +39,47 @@ ONE_BOOT_NS = 60_000_000_000
 class History:
     """Finished runs and stored telemetry; each query opens the database again, read-only.
 
-    A document is the JSON form of a ``RunReport`` as it was written. It is not validated again.
+    A document is the JSON form of a ``RunReport`` as it was written. Its main fields are checked. A
+    row that cannot be read is skipped: one damaged byte must not hide all other runs.
     """
 
-    def __init__(self, path: Path, *, may_be_missing: bool = False) -> None:
-        """Raise if there is no database, unless a daemon may be unable to create it."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        may_be_missing: bool = False,
+        on_damage: Callable[[Exception], None] = lambda _: None,
+    ) -> None:
+        """Raise if there is no database, unless a daemon may be unable to create it.
+
+        Args:
+            on_damage: Called with the error if the file itself is damaged.
+        """
         self.path = path
         self._may_be_missing = may_be_missing
+        self._on_damage = on_damage
+        self._unreadable: set[tuple[bytes, object]] = set()
         if not may_be_missing and not is_file(path):
             raise UserError(f"{path}: no run store", "name the daemon's directory with --state-dir")
+
+    @property
+    def unreadable(self) -> int:
+        """Rows that the queries so far had to skip."""
+        return len(self._unreadable)
+
+    def _is_readable(self, *columns: object) -> bool:
+        """Return whether a row can be used; if not, report it once."""
+        if is_report(*columns):
+            return True
+        run_id, *_, started_wall_ns, _ = columns
+        row = (bytes(run_id)[:_ID_BYTES] if isinstance(run_id, bytes) else b"", started_wall_ns)
+        if row not in self._unreadable and len(self._unreadable) < _UNREADABLE_AT_MOST:
+            self._unreadable.add(row)
+            _LOG.warning(
+                "a stored run is skipped, since it cannot be read: %a",
+                row[0].decode("ascii", "replace"),
+            )
+        return False
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
@@ -41,8 +88,15 @@ class History:
         # A streamed answer is read in pieces, by any free thread.
         reader = sqlite3.connect(uri, uri=True, timeout=5, check_same_thread=False)
         with closing(reader):
-            reader.executescript(SCHEMA if is_missing else "PRAGMA cache_size=-64")
-            yield reader
+            try:
+                reader.create_function("is_readable", _COLUMN_COUNT, self._is_readable)
+                reader.executescript(SCHEMA if is_missing else "PRAGMA cache_size=-64")
+                yield reader
+            except sqlite3.DatabaseError as error:
+                # Its subclasses are errors of the disk, of locks, or of the query.
+                if type(error) is sqlite3.DatabaseError:
+                    self._on_damage(error)
+                raise
 
     def runs(
         self, limit: int | None = None, workload: str | None = None
@@ -68,6 +122,7 @@ class History:
                 f"SELECT {expression} FROM runs WHERE in_flight = :in_flight"
                 " AND (:workload IS NULL OR workload = :workload)"
                 " AND (:before IS NULL OR started_wall_ns < :before)"
+                f" AND {_READABLE}"
                 " ORDER BY started_wall_ns DESC, run_id DESC LIMIT :limit",
                 {
                     "in_flight": in_flight,
@@ -88,8 +143,8 @@ class History:
             for (text,) in reader.execute(
                 f"SELECT {expression} FROM runs JOIN (SELECT run_id AS id, row_number() OVER"
                 " (PARTITION BY workload, device ORDER BY started_wall_ns DESC) AS place FROM runs"
-                " WHERE started_wall_ns > ? AND outcome = 'ok' AND NOT in_flight) ON run_id = id"
-                " WHERE place <= ?",
+                " WHERE started_wall_ns > ? AND outcome = 'ok' AND NOT in_flight"
+                f" AND {_READABLE}) ON run_id = id WHERE place <= ?",
                 (since_wall_ns, most),
             ):
                 yield text
@@ -110,7 +165,8 @@ class History:
         with self._reader() as reader:
             rows = reader.execute(
                 "SELECT report FROM runs WHERE NOT in_flight AND"
-                " (substr(run_id, 1, :length) = :id OR substr(run_id, -:length) = :id) LIMIT 2",
+                " (substr(run_id, 1, :length) = :id OR substr(run_id, -:length) = :id)"
+                f" AND {_READABLE} LIMIT 2",
                 {"length": len(run_id), "id": run_id},
             ).fetchall()
         return [report for (report,) in rows]
@@ -149,7 +205,9 @@ class History:
             ids = reader.execute(f"SELECT id FROM blocks WHERE {condition}", values).fetchall()
             # An open query would keep SQLite from emptying its log, so no query waits for a reader.
             for one in ids:
-                rows = reader.execute("SELECT data FROM blocks WHERE id = ?", one).fetchall()
+                rows = reader.execute(
+                    "SELECT CAST(data AS BLOB) FROM blocks WHERE id = ?", one
+                ).fetchall()
                 yield from (data for (data,) in rows)
 
 
@@ -188,8 +246,8 @@ def blocks_between(
     in_memory = timeline.blocks_since(since_wall_ns, until_wall_ns, wanted)
     first = next(in_memory, None)
     but_from = None if first is None else (boot_id(), first.times_ns[0])
-    # A store that cannot be opened is no reason to withhold the telemetry in memory.
-    with suppress(sqlite3.OperationalError):
+    # A store that cannot be read is no reason to withhold the telemetry in memory.
+    with suppress(sqlite3.DatabaseError):
         for data in history.blocks(since_wall_ns, until_wall_ns, but_from):
             try:
                 yield decode(data, wanted)

@@ -3,6 +3,15 @@
 WAL with ``synchronous=FULL``: acknowledged data survives a power cut. A run is written as
 ``failed`` when it begins and overwritten when it ends, so its record is correct even if the process
 dies. A daemon works without the file as long as that cannot be opened or written.
+
+SQLite does not notice that its file was cut or removed: writes go to the log and succeed. So a
+daemon looks at the sizes of both files before each write and every few seconds. If a file is
+damaged, the runs on all readable pages are saved first (``salvage``), into a file beside it. Only
+then is the database closed, since closing writes the log into it and deletes the log. Then it is
+renamed, a new one is made, and the saved runs are moved there. A crash at any point leaves the
+damaged file, the saved runs, or both, and the next start goes on from there. Nothing is held in
+memory for this: as long as the process has both files open, they can be read even after they were
+removed.
 """
 
 import contextlib
@@ -19,12 +28,13 @@ import time
 from collections import deque
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...collectors.base import open_regular
 from ...parsers.errors import UserError, file_error
 from ..measure.run_report import RunReport
 from ..measure.timeline import SealedBlock
+from .salvage import Files, Pages, Saved, missing_frames, save_runs
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,11 +57,13 @@ def is_trusted(store: sqlite3.Connection, now_ns: int) -> bool:
     more day.
     """
     (reference_ns,) = store.execute(
-        "SELECT coalesce("
+        # A damaged row may have a text as its time.
+        "SELECT CAST(coalesce("
         "(SELECT end_wall_ns FROM blocks WHERE end_wall_ns >= :first"
         " AND id <= (SELECT max(id) FROM blocks) - :day ORDER BY id DESC LIMIT 1),"
         " (SELECT end_wall_ns FROM blocks WHERE end_wall_ns >= :first ORDER BY id LIMIT 1),"
-        " (SELECT min(started_wall_ns) FROM runs WHERE started_wall_ns >= :first), :now)",
+        " (SELECT min(started_wall_ns) FROM runs WHERE started_wall_ns >= :first), :now)"
+        " AS INTEGER)",
         {"first": _FIRST_WALL_NS, "day": _DAY_OF_BLOCKS, "now": now_ns},
     ).fetchone()
     return bool(_FIRST_WALL_NS <= now_ns <= reference_ns + _PLAUSIBLE_NS)
@@ -190,12 +202,28 @@ def _lost_commits(log: Path, read: int) -> int:
     return commits
 
 
+def _log_bytes(path: Path) -> int:
+    try:
+        return path.with_name(f"{path.name}-wal").stat().st_size
+    except OSError:
+        return 0
+
+
+class _Damage(NamedTuple):
+    """Why a file cannot be used any longer, and whether it is renamed."""
+
+    reason: str
+    is_put_aside: bool = True
+
+
 class Store:
     """The database of one daemon; every method may be called from any thread.
 
     Attributes:
-        runs_lost: Runs that were dropped, the oldest first, because too many waited to be written.
-        write_errors: Failed writes since the start.
+        runs_lost: Runs that were dropped, the oldest first, because too many waited to be written,
+            and those that a damaged file had and that could not be read.
+        write_errors: Failed writes since the start, and damage that a reader found.
+        damages: How often the file was found damaged, or was removed, since the start.
         problem: Reason of the last failed write; ``None`` after a successful one.
         note: Damage of the file that was repaired since the start, or ``None``.
     """
@@ -226,6 +254,7 @@ class Store:
         self.runs_lost = 0
         self.path = path
         self.write_errors = 0
+        self.damages = 0
         self.problem: str | None = None
         self.note: str | None = None
         self._boot_id = boot_id
@@ -237,7 +266,13 @@ class Store:
         self._lock_seconds = lock_seconds
         self._is_daemon = is_daemon
         self._is_recovered = False
-        self._is_suspect = False  # a write found it damaged
+        # Before any connection, since to close the shared index would drop SQLite's locks on it.
+        self._is_log_short = is_daemon and missing_frames(path, _log_bytes(path))
+        self._suspicion: str | None = None  # what a write or a reader found
+        self._running: dict[str, tuple[object, ...]] = {}  # rows of runs in flight
+        self._runs = 0  # in the file
+        self._files: Files | None = None  # only if this is a daemon
+        self._sizes = (0, 0)
         self._writer: sqlite3.Connection | None = None
         self._opened = contextlib.ExitStack()
         try:
@@ -253,20 +288,47 @@ class Store:
         """Open or create the file; put aside a damaged one if this is a daemon."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
+            files: Files | None = None
             if self._is_daemon:
                 stack.enter_context(_take_lock(self.path))
+                files = Files(self.path)
+                stack.callback(files.close)
+                damage = self._damage_before_opening(files)
+                if damage is not None:
+                    self._replace(damage, files)
+                    files.reopen()
             try:
                 writer = self._connect(timeout_seconds)
             except sqlite3.DatabaseError as error:
-                if not self._is_daemon or type(error) is not sqlite3.DatabaseError:
+                if files is None or type(error) is not sqlite3.DatabaseError:
                     raise
-                self._put_aside(error)
+                self._replace(_Damage(str(error)), files)
+                files.reopen()
                 writer = self._connect(timeout_seconds)
             stack.callback(writer.close)
+            if files is not None:
+                files.refresh()
+                self._check_log(writer, files)
+                self._take_rescued(writer)
+                self._sizes = files.sizes
+            self._count(writer)
             self._opened = stack.pop_all()
+        self._files = files
         self._inode = self.path.stat().st_ino
         self._writer = writer
         return writer
+
+    def _damage_before_opening(self, files: Files) -> _Damage | None:
+        """Return damage that SQLite would not report, or that it would make worse."""
+        database_bytes, log_bytes = files.sizes
+        if files.database is None:
+            return None
+        if database_bytes == 0:
+            # SQLite takes it for a new database, and deletes its log.
+            return _Damage("it is empty, but it has a log") if log_bytes else None
+        if Pages(files).is_cut():
+            return _Damage("the file was cut")
+        return None
 
     def _connect(self, timeout_seconds: float) -> sqlite3.Connection:
         writer = sqlite3.connect(self.path, check_same_thread=False, timeout=timeout_seconds)
@@ -274,8 +336,6 @@ class Store:
             writer.execute("PRAGMA journal_mode=WAL")
             writer.execute("PRAGMA synchronous=FULL")
             writer.execute("PRAGMA cache_size=-256")
-            if self._is_daemon:
-                self._check_log(writer)
             self._migrate(writer)
             writer.execute(f"PRAGMA busy_timeout={round(1000 * self._lock_seconds)}")
             if self._is_daemon and not self._is_recovered:
@@ -286,28 +346,93 @@ class Store:
             raise
         return writer
 
-    def _check_log(self, writer: sqlite3.Connection) -> None:
-        """Report a damaged write-ahead log: SQLite reads it up to the damage, without a word."""
-        log = self.path.with_name(f"{self.path.name}-wal")
+    def _check_log(self, writer: sqlite3.Connection, files: Files) -> None:
+        """Save what SQLite leaves out of a damaged log: it stops at the damage, without a word."""
         _, read, _ = writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        lost = self._is_log_short
         with contextlib.suppress(FileNotFoundError):
-            if read >= 0 and (lost := _lost_commits(log, read)) > 1:
-                self.note = (
-                    f"the log of the store was damaged: up to {lost} of its last commits are lost"
-                )
-                _LOG.error("%s: %s", self.path, self.note)
-                # Or what is left would be found again at the next start.
-                writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            lost |= read >= 0 and _lost_commits(self._beside("-wal"), read) > 1
+        if not lost:
+            return
+        self._is_log_short = False
+        saved = self._save(files)
+        self._report_damage(f"the log of the store was damaged: {_words(saved)}", saved.lost)
+        # Or what is left would be found again at the next start.
+        writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
-    def _put_aside(self, error: Exception) -> None:
-        """Rename a damaged file, so that another one can be made and this one examined."""
+    def _replace(self, damage: _Damage, files: Files) -> None:
+        """Save the runs of a file, close it, and rename it so that it can be examined."""
+        saved = self._save(files)
+        # Rows of which not even the id can be read are counted by their number before.
+        begun = sum(run_id not in self._pending for run_id in self._running)
+        lost = max(saved.lost, self._runs - saved.runs - begun)
+        self._close()
+        self._suspicion = None
+        # Their begin was in the file; their end is written in any case.
+        self._pending = self._running | self._pending
+        if damage.is_put_aside:
+            aside = self._put_aside()
+            text = f"the store was damaged ({damage.reason}): it was renamed to {aside}, "
+            text += "and begun anew"
+        else:
+            text = f"{self.path} was {damage.reason} while the daemon ran, and opened again"
+        if saved.runs or lost > 0:
+            text += f": {_words(Saved(saved.runs, lost))}"
+        self._report_damage(text, lost)
+
+    def _save(self, files: Files) -> Saved:
+        """Write the runs of all readable pages into the rescue file."""
+        running = frozenset(self._running)
+        try:
+            return save_runs(files, self._rescue, running)
+        except sqlite3.DatabaseError as error:
+            if type(error) is not sqlite3.DatabaseError:
+                raise  # of the disk: the damaged file stays until its runs are safe
+            # An earlier rescue was damaged itself.
+            self._rescue.replace(self._beside(".rescued.damaged"))
+            return save_runs(files, self._rescue, running)
+
+    def _report_damage(self, text: str, lost: int) -> None:
+        self.note = text
+        self.damages += 1
+        self.runs_lost += max(lost, 0)
+        _LOG.error("%s", text)
+
+    def _put_aside(self) -> Path:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         aside = self.path.with_name(f"{self.path.name}.damaged-{stamp}")
         for suffix in ("-wal", "-shm", ""):  # a log of the old file must not meet the new one
             with contextlib.suppress(FileNotFoundError):
-                self.path.with_name(f"{self.path.name}{suffix}").rename(f"{aside}{suffix}")
-        self.note = f"the store was damaged ({error}): it was renamed to {aside}, and begun anew"
-        _LOG.error("%s", self.note)
+                self._beside(suffix).rename(f"{aside}{suffix}")
+        return aside
+
+    def _take_rescued(self, writer: sqlite3.Connection) -> None:
+        """Move the runs that were saved from a damaged file into the database."""
+        if not self._rescue.exists():
+            return
+        if not _is_rescue(self._rescue):
+            _LOG.error("%s: it has no runs that can be read", self._rescue)
+            self._rescue.replace(self._beside(".rescued.damaged"))
+            return
+        writer.execute("ATTACH ? AS rescue", (str(self._rescue),))
+        try:
+            with writer:
+                # The end of a run replaces its begin. Beside a damaged log, most rows are there.
+                writer.execute(
+                    "INSERT OR REPLACE INTO main.runs SELECT * FROM rescue.runs AS saved"
+                    " WHERE NOT EXISTS (SELECT 1 FROM main.runs AS stored WHERE"
+                    " stored.run_id = saved.run_id AND stored.report = saved.report)"
+                )
+        finally:
+            writer.execute("DETACH rescue")
+        self._rescue.unlink()
+
+    def _beside(self, suffix: str) -> Path:
+        return self.path.with_name(f"{self.path.name}{suffix}")
+
+    @property
+    def _rescue(self) -> Path:
+        return self._beside(".rescued")
 
     def _migrate(self, writer: sqlite3.Connection) -> None:
         (version,) = writer.execute("PRAGMA user_version").fetchone()
@@ -335,6 +460,12 @@ class Store:
             rows = [row for row in self._pending.values() if not row[4]]
         return [json.loads(str(row[-1])) for row in reversed(rows)]
 
+    def suspect(self, error: Exception) -> None:
+        """Take note that a reader found the file damaged; ``flush`` checks it."""
+        # Without the lock, since a writer may wait for the disk.
+        if self._is_daemon and self._suspicion is None:
+            self._note(error)
+
     def _write_run(self, report: RunReport, *, in_flight: bool) -> bool:
         row = (
             report.run_id,
@@ -348,6 +479,9 @@ class Store:
         with self._lock:
             self._pending.pop(report.run_id, None)  # its end replaces its begin
             self._pending[report.run_id] = row
+            self._running.pop(report.run_id, None)
+            if in_flight:
+                self._running[report.run_id] = row
             self._flush()
             if len(self._pending) > self._most_pending:
                 lost = next(iter(self._pending))
@@ -363,9 +497,9 @@ class Store:
             self._flush()
 
     def flush(self) -> None:
-        """Try again to open the file and to commit the waiting data."""
+        """Look whether the file is whole, open it if necessary, and commit the waiting data."""
         with self._lock:
-            if self._pending or self._blocks or self._writer is None:
+            if self._is_daemon or self._pending or self._blocks or self._writer is None:
                 self._flush()
 
     def _flush(self) -> None:
@@ -373,8 +507,10 @@ class Store:
             writer = self._ready()
             while self._pending:
                 run_id, row = next(iter(self._pending.items()))
+                known = writer.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone()
                 with writer:
                     writer.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+                self._runs += known is None
                 del self._pending[run_id]
             while self._blocks:
                 block = self._blocks[0]
@@ -392,28 +528,78 @@ class Store:
             if self.problem is not None:
                 _LOG.info("the store writes again")
             self.problem = None
-            self._is_suspect = False
+            if self._files is not None:
+                self._sizes = self._files.sizes
 
     def _ready(self) -> sqlite3.Connection:
-        """Return the connection; open the file again if it is another one, or none.
-
-        SQLite would go on writing to a file that was removed.
-        """
+        """Return the connection; save the runs and open the file again if it is not what it was."""
         if self._writer is not None:
-            try:
-                inode = self.path.stat().st_ino
-            except FileNotFoundError:
-                inode = None
-            if inode == self._inode:
+            damage = self._damage_while_open(self._writer)
+            if damage is None and self._suspicion is None:
                 return self._writer
-            what = "removed" if inode is None else "replaced"
-            self.note = f"{self.path} was {what} while the daemon ran, and opened again"
-            _LOG.error("%s", self.note)
-            self._close()
+            if damage is not None and self._files is not None:
+                self._replace(damage, self._files)
+            elif damage is not None:
+                self._close()
+                self._report_damage(f"{self.path} was {damage.reason}, and opened again", 0)
+            else:
+                self._close()  # a new connection takes the file for whole
+            self._suspicion = None
         return self._open(self._lock_seconds)
 
+    def _damage_while_open(self, writer: sqlite3.Connection) -> _Damage | None:
+        """Return why the open file cannot be used any longer, or None."""
+        try:
+            now = self.path.stat()
+        except FileNotFoundError:
+            return _Damage("removed", is_put_aside=False)
+        if now.st_ino != self._inode:
+            return _Damage("replaced", is_put_aside=False)
+        files = self._files
+        if files is None:
+            return None
+        if files.log is not None and os.fstat(files.log.fileno()).st_nlink == 0:
+            return _Damage("its log was removed")
+        # Neither file shrinks by itself, but a person may have used VACUUM or emptied the log.
+        database_bytes, log_bytes = files.sizes
+        if database_bytes < self._sizes[0]:
+            (count,) = writer.execute("PRAGMA page_count").fetchone()
+            (size,) = writer.execute("PRAGMA page_size").fetchone()
+            if database_bytes < count * size:
+                return _Damage("the file was cut")
+        if log_bytes < self._sizes[1]:
+            # While the shared index still knows each page, the log can be emptied without loss.
+            try:
+                is_busy, _, _ = writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            except sqlite3.OperationalError:
+                return _Damage("its log was cut")
+            if is_busy:
+                raise sqlite3.OperationalError("its log was cut, and a reader keeps it")
+            self._suspicion = "its log was cut"
+        if self._suspicion is not None:
+            return self._examine()
+        return None
+
+    def _examine(self) -> _Damage | None:
+        """Return damage that a new connection finds in the whole file.
+
+        After an error of the disk, an old connection may take a whole file for a damaged one.
+        """
+        uri = f"{self.path.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(
+            sqlite3.connect(uri, uri=True, timeout=self._lock_seconds)
+        ) as other:
+            try:
+                (result,) = other.execute("PRAGMA integrity_check(1)").fetchone()
+            except sqlite3.DatabaseError as error:
+                if type(error) is not sqlite3.DatabaseError:
+                    raise  # of the disk, which may be well again later
+                result = str(error)
+        # The first line of several names the database only.
+        return None if result == "ok" else _Damage(result.splitlines()[-1])
+
     def _close(self) -> None:
-        self._writer = None
+        self._writer = self._files = None
         self._opened.close()
 
     def _note(self, error: Exception) -> None:
@@ -422,14 +608,8 @@ class Store:
         if problem != self.problem:
             _LOG.error("the store does not write: %s", problem)
         self.problem = problem
-        if self._is_daemon and self._writer is not None and type(error) is sqlite3.DatabaseError:
-            # After an error of the disk, a connection may take a whole file for a damaged one. A
-            # file that a second connection finds damaged too is put aside.
-            self._close()
-            if self._is_suspect:
-                with contextlib.suppress(OSError):
-                    self._put_aside(error)
-            self._is_suspect = not self._is_suspect
+        if self._is_daemon and type(error) is sqlite3.DatabaseError:
+            self._suspicion = problem
 
     def prune(self, now_wall_ns: int, samples_ns: int, runs_ns: int) -> None:
         """Delete data beyond its retention; a wall clock that can't be right deletes nothing.
@@ -443,6 +623,7 @@ class Store:
             try:
                 with self._writer:
                     trusted = _prune(self._writer, now_wall_ns, samples_ns, runs_ns)
+                self._count(self._writer)
             except sqlite3.Error as error:
                 self._note(error)
                 return
@@ -463,8 +644,13 @@ class Store:
             try:
                 with self._writer:
                     _limit(self._writer, most_bytes)
+                self._count(self._writer)
             except sqlite3.Error as error:
                 self._note(error)
+
+    def _count(self, writer: sqlite3.Connection) -> None:
+        """Count the runs, so that those that damage destroys can be counted."""
+        (self._runs,) = writer.execute("SELECT count(*) FROM runs").fetchone()
 
     def close(self) -> None:
         """Write the waiting data and close; log what cannot be written even now."""
@@ -476,13 +662,33 @@ class Store:
             self._close()
 
 
+def _is_rescue(path: Path) -> bool:
+    """Return whether a file has saved runs; a crash may have left it empty."""
+    with contextlib.closing(sqlite3.connect(path)) as rescue:
+        try:
+            (result,) = rescue.execute("PRAGMA integrity_check(1)").fetchone()
+            table = rescue.execute("SELECT 1 FROM sqlite_master WHERE name = 'runs'").fetchone()
+        except sqlite3.DatabaseError as error:
+            if type(error) is not sqlite3.DatabaseError:
+                raise
+            return False
+    return result == "ok" and table is not None
+
+
+def _words(saved: Saved) -> str:
+    text = f"{saved.runs} run(s) were read from its pages"
+    return f"{text}, and {saved.lost} are lost" if saved.lost > 0 else text
+
+
 def _recover(writer: sqlite3.Connection) -> None:
     """Close the runs that were in flight when an earlier daemon died."""
     with writer:
-        rows = writer.execute("SELECT run_id FROM runs WHERE in_flight").fetchall()
+        # As bytes, since that of a damaged row is perhaps not UTF-8.
+        rows = writer.execute("SELECT CAST(run_id AS BLOB) FROM runs WHERE in_flight").fetchall()
         writer.execute("UPDATE runs SET in_flight = 0 WHERE in_flight")
-    for row in rows:
-        _LOG.warning("run %s was in flight when the daemon died: closed as failed", *row)
+    for (run_id,) in rows:
+        name = run_id.decode("ascii", "backslashreplace")
+        _LOG.warning("run %s was in flight when the daemon died: closed as failed", name)
 
 
 def _prune(writer: sqlite3.Connection, now_ns: int, samples_ns: int, runs_ns: int) -> bool:

@@ -1,7 +1,9 @@
 """``tegrascope report``: the page of stored runs and telemetry."""
 
 import re
+import sqlite3
 from array import array
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -187,6 +189,24 @@ def test_one_run_has_all_of_its_figures(store, tmp_path, capsys):
         assert cell in page.words["td"]
     assert any("offset of the sensors of up to 3.00 J" in words for words in page.words["p"])
     assert any("A load has no interval" in words for words in page.words["p"])
+
+
+@pytest.mark.parametrize("damage", ["a field", "all"])
+def test_unreadable_run_is_left_out_and_counted(store, tmp_path, capsys, damage):
+    store.finish(run_of(7200))
+    store.finish(run_of(3600))
+    with closing(sqlite3.connect(store.path)) as other, other:
+        other.execute(
+            "UPDATE runs SET report = json_set(report, '$.batch', 'x') WHERE run_id = 'run-3600'"
+            if damage == "a field"
+            else "UPDATE runs SET report = '' WHERE run_id = 'run-3600'"
+        )
+    _, page = page_of(store)
+    assert [name for name in page.words["th"] if name.startswith("run-")] == ["run-7200"]
+    assert "Runs left out, since they cannot be read: 1." in page.words["p"]
+    output = ("-o", str(tmp_path / "x.html"), "--state-dir", str(tmp_path))
+    assert main(["report", "--run", "run-3600", *output]) == 1
+    assert capsys.readouterr().err.count("\n") <= 2
 
 
 @pytest.mark.parametrize(

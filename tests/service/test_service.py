@@ -305,6 +305,24 @@ def test_daemon_starts_on_a_damaged_store_and_says_so(service_of, tmp_path):
     wait_for(lambda: History(service.session.store.path).run(run_id) is not None)
 
 
+def test_store_that_is_cut_while_open_is_reported_and_loses_nothing_of_its_log(service_of):
+    service = running(service_of(SIMULATED | {"workloads": [workload("a")]}))
+    path = service.session.store.path
+    runs = [service.start_run("a")]
+    wait_for(lambda: History(path).run(runs[0]) is not None)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    wait_for(lambda: "the file was cut" in (service.note() or ""))
+    wait_for(lambda: service.problem() is None)
+    service.session.store.flush()  # which waits until the new file is there
+    runs.append(service.start_run("a"))
+    wait_for(lambda: History(path).run(runs[1]) is not None)
+    assert History(path).run(runs[0]) is not None
+    assert service.problem() is None
+    wait_for(lambda: service.live.snapshot.store_damages == 1)
+    assert service.live.snapshot.store_runs_lost == 0
+
+
 def test_daemon_works_without_a_store_until_it_can_be_opened(service_of, tmp_path, caplog):
     """Samples and runs go on, the reason is shown, and nothing is called stored that is not."""
     path = tmp_path / "state" / "tegrascope.db"

@@ -263,7 +263,7 @@ def test_newer_schema_is_kept_and_the_daemon_goes_on(tmp_path, daemon_store):
 
 
 def test_damage_while_the_store_is_open_is_put_aside(tmp_path, daemon_store):
-    """A second connection finds it too, so it is not an echo of an error of the disk."""
+    """A new connection finds it too, so it is not an echo of an error of the disk."""
     path = tmp_path / "runs.db"
     store = daemon_store(path)
     store.finish(report("old"))
@@ -272,13 +272,9 @@ def test_damage_while_the_store_is_open_is_put_aside(tmp_path, daemon_store):
     content = bytearray(path.read_bytes())
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
-    assert not store.finish(report("new"))
-    assert "malformed" in store.problem
-    assert not list(tmp_path.glob("*.damaged-*"))
-    for _ in range(2):
-        store.flush()
+    assert store.finish(report("new"))
     assert store.problem is None
-    assert "malformed" in store.note
+    assert "the store was damaged" in store.note
     assert len(list(tmp_path.glob("runs.db.damaged-*Z"))) == 1
     assert stored(path) == {"new"}
 
@@ -292,8 +288,11 @@ def test_another_file_is_noticed_and_opened(tmp_path, daemon_store, how):
     if how == "replaced":
         Store(path).close()
     assert store.finish(report("new"))
-    assert store.note == f"{path} was {how} while the daemon ran, and opened again"
-    assert stored(path) == {"new"}
+    assert store.note == (
+        f"{path} was {how} while the daemon ran, and opened again: "
+        "1 run(s) were read from its pages"
+    )
+    assert stored(path) == {"old", "new"}
 
 
 def crash(tmp_path: Path, runs: int) -> Path:
@@ -316,14 +315,14 @@ def flip(log: Path, at: int) -> None:
     log.write_bytes(content)
 
 
-@pytest.mark.parametrize(("at", "left"), [(0.5, 10), (0.0, 0)], ids=["frame", "header"])
-def test_damaged_log_is_reported_once(tmp_path, daemon_store, caplog, at, left):
-    """SQLite reads a log up to the damage, and says nothing of the rest."""
+@pytest.mark.parametrize("at", [0.5, 0.0], ids=["frame", "header"])
+def test_damaged_log_is_reported_once(tmp_path, daemon_store, caplog, at):
+    """SQLite reads a log up to the damage, and does not report the rest, which is saved."""
     path = crash(tmp_path, 20)
     log = Path(f"{path}-wal")
     flip(log, 20 + int(at * log.stat().st_size))
     store = daemon_store(path)
-    assert len(stored(path)) == pytest.approx(left, abs=2)
+    assert len(stored(path)) >= 19
     assert "the log of the store was damaged" in store.note
     assert store.note in caplog.text
     store.finish(report("new"))

@@ -342,6 +342,24 @@ def test_unreadable_store_is_503(server, path):
     scrapes(server)
 
 
+@pytest.mark.parametrize("text", [b"\xff", b"3", b"{}", b'{"run_id":"bad"'])
+def test_unreadable_row_hides_no_other_run(server, text):
+    server.store.finish(report("good"))
+    server.store.finish(report("bad"))
+    with closing(sqlite3.connect(server.store.path)) as other, other:
+        other.execute("UPDATE runs SET report = CAST(? AS TEXT) WHERE run_id = 'bad'", (text,))
+    for path in ("runs", "summaries"):
+        status, _, answer = server.ask("GET", f"/api/v1/{path}")
+        runs = [run["run_id"] for run in json.loads(answer)["runs"]]
+        assert (status, runs) == (200, ["good"])
+    status, _, answer = server.ask("GET", "/api/v1/bands")
+    assert (status, [row[0] for row in json.loads(answer)["bands"]]) == (200, ["good"])
+    for path in ("models", "samples?since=0"):
+        assert server.ask("GET", f"/api/v1/{path}")[0] == 200
+    assert server.ask("GET", "/api/v1/runs/good")[0] == 200
+    assert server.ask("GET", "/api/v1/runs/bad")[0] == 404
+
+
 def test_unreadable_store_hides_no_telemetry_in_memory(server):
     server.timeline.append(S, S, {"rails.VDD_IN.instant_watts": 1.0})
     server.store.path.unlink()
