@@ -81,10 +81,22 @@ class History:
             )
         return False
 
+    def _is_emptied(self) -> bool:
+        """Return whether SQLite would take the file for a new one, and delete its log."""
+        try:
+            log = self.path.with_name(f"{self.path.name}-wal").stat()
+            return self.path.stat().st_size == 0 and log.st_size > 0
+        except OSError:
+            return False
+
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
         is_missing = self._may_be_missing and not is_file(self.path)
         uri = "file::memory:" if is_missing else f"{self.path.absolute().as_uri()}?mode=ro"
+        if not is_missing and self._is_emptied():
+            error = sqlite3.DatabaseError("the file is empty, but it has a log")
+            self._on_damage(error)
+            raise error
         # A streamed answer is read in pieces, by any free thread.
         reader = sqlite3.connect(uri, uri=True, timeout=5, check_same_thread=False)
         with closing(reader):

@@ -225,7 +225,7 @@ def save_runs(files: Files, target: Path, running: frozenset[str] = frozenset())
     free = pages.free()
     with closing(sqlite3.connect(target)) as rescue, rescue:
         rescue.execute("PRAGMA synchronous=FULL")
-        rescue.execute("PRAGMA cache_size=-256")
+        rescue.execute("PRAGMA cache_size=-2048")
         rescue.executescript(RESCUE_SCHEMA)
         for number in pages.numbers():
             for age, page in enumerate(pages.forms(number)):

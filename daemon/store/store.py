@@ -562,16 +562,13 @@ class Store:
             return _Damage("its log was removed")
         # Neither file shrinks by itself, but a person may have used VACUUM or emptied the log.
         database_bytes, log_bytes = files.sizes
-        if database_bytes < self._sizes[0]:
-            (count,) = writer.execute("PRAGMA page_count").fetchone()
-            (size,) = writer.execute("PRAGMA page_size").fetchone()
-            if database_bytes < count * size:
-                return _Damage("the file was cut")
+        if database_bytes < self._sizes[0] and _needs_more(writer, database_bytes):
+            return _Damage("the file was cut")
         if log_bytes < self._sizes[1]:
             # While the shared index still knows each page, the log can be emptied without loss.
             try:
                 is_busy, _, _ = writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            except sqlite3.OperationalError:
+            except sqlite3.DatabaseError:
                 return _Damage("its log was cut")
             if is_busy:
                 raise sqlite3.OperationalError("its log was cut, and a reader keeps it")
@@ -660,6 +657,18 @@ class Store:
                 counts = (len(self._pending), len(self._blocks))
                 _LOG.error("%d run(s) and %d block(s) of samples could not be written", *counts)
             self._close()
+
+
+def _needs_more(writer: sqlite3.Connection, database_bytes: int) -> bool:
+    """Return whether an open database has more pages than its file."""
+    try:
+        (count,) = writer.execute("PRAGMA page_count").fetchone()
+        (size,) = writer.execute("PRAGMA page_size").fetchone()
+    except sqlite3.DatabaseError as error:
+        if type(error) is not sqlite3.DatabaseError:
+            raise
+        return True  # SQLite itself sees it, if its log is empty
+    return bool(database_bytes < count * size)
 
 
 def _is_rescue(path: Path) -> bool:

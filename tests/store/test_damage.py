@@ -138,13 +138,15 @@ def test_runs_of_the_log_survive_a_cut_of_the_open_database(tmp_path, daemon_sto
 
 
 def test_reader_that_meets_an_empty_file_first_costs_nothing(tmp_path, daemon_store):
-    """SQLite takes it for a new database then, and deletes its log."""
+    """SQLite would take it for a new database, and delete its log."""
     store = daemon_store(tmp_path / "runs.db")
     told = finish(store, 0, 20)
     CUTS["to nothing"](store.path)
     history = History(store.path, on_damage=store.suspect)
-    with pytest.raises(sqlite3.Error):
+    with pytest.raises(sqlite3.DatabaseError, match="it has a log"):
         list(history.runs())
+    assert log_of(store.path).stat().st_size > 0
+    assert store.problem is not None
     store.flush()
     assert {run["run_id"] for run in history.runs()} == told
 
@@ -173,6 +175,22 @@ def test_damaged_file_stays_until_there_is_room_for_its_runs(tmp_path, daemon_st
     assert store.problem is None
     assert stored(store.path) == told | {"waiting"}
     assert store.runs_lost == 0
+
+
+@pytest.mark.parametrize("how", CUTS)
+def test_cut_beside_an_empty_log_costs_what_was_cut(tmp_path, daemon_store, how):
+    store = daemon_store(tmp_path / "runs.db")
+    told = finish(store, 0, 60)
+    checkpoint(store.path)
+    store.flush()
+    whole = store.path.stat().st_size
+    CUTS[how](store.path)
+    share = store.path.stat().st_size / whole
+    store.flush()
+    assert store.problem is None
+    assert "the file was cut" in store.note
+    assert len(stored(store.path)) >= share * len(told) - 10
+    assert store.runs_lost == len(told - stored(store.path))
 
 
 @pytest.mark.parametrize("how", CUTS)
