@@ -96,7 +96,8 @@ def pytest_collection_finish() -> None:
     """Spare the tests' garbage collections, which the product asks for before a run, the suite."""
     # At its first example, Hypothesis looks for what keeps its generator of random numbers. On
     # Python 3.14 it does not see that among frozen objects, and would warn.
-    hypothesis.find(hypothesis.strategies.none(), lambda _: True)
+    in_memory = hypothesis.settings(database=None)
+    hypothesis.find(hypothesis.strategies.none(), lambda _: True, settings=in_memory)
     gc.collect()
     gc.freeze()
 
