@@ -213,6 +213,21 @@ def test_pages_count_the_alerts_that_the_rules_have():
     assert "README.md" in counts
 
 
+def test_the_memory_of_the_daemon_is_measured_on_one_page():
+    """README repeats the number and links to it; no other page has one of its own."""
+    measured = (ROOT / "docs/benchmark.md").read_text(encoding="utf-8")
+    (number,) = re.findall(r"^The daemon has \*\*(\d+) MiB\*\* resident", measured, re.MULTILINE)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"It needs about {number} MiB of memory" in readme
+    assert "(docs/benchmark.md#memory)" in readme
+    # The decision has the limits, and the page of assumptions the limit on a board.
+    others = {"benchmark.md", "lean-daemon.md", "on-a-board.md", "CHANGELOG.md"}
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        found = re.findall(r"\b(?:daemon|parent)\b[^.|]{0,60}?\b\d\d(?:\.\d)? MiB", text)
+        assert page.name in others or not found, (page, found)
+
+
 def test_every_setting_is_documented():
     """The reference page has every key, so that nobody has to read the source."""
     (block,) = yaml_blocks(ROOT / "docs/configuration.md")
