@@ -89,7 +89,9 @@ clean:
 
 # Pip is the last thing that comes into a new environment: where it is, the rest is too.
 $(BIN)/pip:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
+	@$(PYTHON) -c 'pass' || \
+	  { echo "$(PYTHON) does not start: name another one with make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "tegrascope needs python3 3.10 or newer: install it, or name one with make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "python3 has no venv: apt install python3-venv" >&2; exit 1; }

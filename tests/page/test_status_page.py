@@ -448,7 +448,7 @@ def test_card_answers_dla_or_gpu(board, show, width):
     for words in (
         "GPU is 2.5 times faster",
         "DLA0 takes 50 % less per inference",
-        "DLA0 frees 80.0 points",
+        "DLA0 frees 80.0 points of GPU load",
         "5.00 ms",
         "15.0 mJ",
         "busy 80.0 %",

@@ -160,6 +160,11 @@ def _worst(
     return Panel("bars", title, words, (query,), unit=unit, width=8, steps=steps, low=0)
 
 
+def _rounded(increase: str) -> str:
+    # An increase is extrapolated to the ends of its range: one failed run would be 1.03.
+    return f"round({increase})"
+
+
 OUTLIERS = Row(
     "Differences from the fleet",
     (
@@ -187,8 +192,10 @@ OUTLIERS = Row(
         _worst(
             "Failed runs",
             "Runs that failed or timed out in the last hour. The 20 workloads with the most.",
-            "sum by (job, instance, workload) (increase("
-            f'tegra_inference_runs_total{{{FLEET},outcome=~"failed|timeout"}}[1h]))',
+            _rounded(
+                "sum by (job, instance, workload) (increase("
+                f'tegra_inference_runs_total{{{FLEET},outcome=~"failed|timeout"}}[1h]))'
+            ),
             "{{instance}}: {{workload}}",
             "no run failed",
         ),
@@ -206,8 +213,10 @@ OUTLIERS = Row(
             "Throttle events",
             "Begins of throttling in the last hour, without normal power caps. Throttling without "
             "pause begins once: see Throttled time. The 20 devices with the most.",
-            "sum by (job, instance) "
-            f"(increase(tegra_throttle_events_total{{{FLEET},{NO_TROUBLE}}}[1h]))",
+            _rounded(
+                "sum by (job, instance) "
+                f"(increase(tegra_throttle_events_total{{{FLEET},{NO_TROUBLE}}}[1h]))"
+            ),
             "{{instance}}",
             NO_THROTTLING,
         ),

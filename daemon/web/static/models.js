@@ -56,7 +56,7 @@ export function sentence(verdict) {
   const range = `${end(less.high)} to ${end(less.low)}`;
   if (better === null) return `no difference shown: the DLA ${verb} ${range}`;
   if (words === null) {
-    return `${better === "gpu" ? "none: the DLA adds" : `${upper(better)} frees`} ${show(Math.abs(less.value))}`;
+    return `${better === "gpu" ? "none: the DLA adds" : `${upper(better)} frees`} ${show(Math.abs(less.value))} of GPU load`;
   }
   const [worse, best] = better === "gpu" ? [verdict.dla_value, verdict.gpu_value] : [verdict.gpu_value, verdict.dla_value];
   // Net energy may be about nothing; then no share of it means anything.
