@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import ssl
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ from tegrascope.parsers.inference.events import Order
 from tests.export.test_otlp import a_page
 from tests.fakes.hostile_peer import MODES, HostilePeer
 from tests.fakes.worker_runs import ending, run
+from tests.web.web_files import make_pair, needs_openssl
 
 SECONDS = 0.3
 # What the clients may read, and what the two ends of a connection may keep beyond that.
@@ -204,6 +206,28 @@ def test_redirect_takes_no_secret_elsewhere(tmp_path):
         settings = {"endpoint": peer.url, "instance": "r", "attempt_seconds": SECONDS}
         Sender({**settings, "headers_file": str(file)}).send(a_page())
         assert len(peer.requests) == 1
+
+
+@needs_openssl
+@pytest.mark.parametrize("mode", ["endless body", "endless 100", "drip of header", "drip of body"])
+def test_bounds_hold_over_tls(tmp_path, monkeypatch, mode):
+    make_pair(tmp_path, "server")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    monkeypatch.setenv("TEGRASCOPE_CA_FILE", str(tmp_path / "server.pem"))
+    with HostilePeer(mode, context) as peer:
+        problem = _api(peer)
+    assert not peer.gave_up
+    assert "timed out" in problem or "more than" in problem
+
+
+def test_server_that_never_begins_tls_is_an_error():
+    with HostilePeer("drip of body") as peer:
+        url = peer.url.replace("http:", "https:")
+        client = ApiClient(url, timeout_seconds=SECONDS, whole_seconds=SECONDS)
+        with pytest.raises(UserError, match=url):
+            client.get("/")
+    assert not peer.gave_up
 
 
 def test_host_name_that_cannot_be_resolved_is_an_error_of_the_connection():

@@ -2,6 +2,7 @@
 
 import gzip
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -10,6 +11,7 @@ from tests.fakes.processes import PATIENCE_SECONDS
 
 # Shorter than any time-out of a read, so that only a bound of the whole answer ends it.
 _DRIP_SECONDS = 0.02
+_MOST_BYTES = 64 << 20
 _OK = b"HTTP/1.1 200 OK\r\n"
 _OPEN_END = _OK + b"Content-Type: text/plain\r\n\r\n"
 _EVENTS = _OK + b"Content-Type: text/event-stream\r\n\r\n"
@@ -89,17 +91,19 @@ class HostilePeer:
     Attributes:
         requests: What came, one request each, as bytes.
         sent_bytes: Bytes of answers that the operating system took.
-        gave_up: Whether a client was still there after a time in which every client must leave.
+        gave_up: Whether a client was still there after a time, or a number of bytes, at which every
+            client must have left.
     """
 
-    def __init__(self, mode: str) -> None:
+    def __init__(self, mode: str, tls: "ssl.SSLContext | None" = None) -> None:
         self.requests: list[bytes] = []
         self.sent_bytes = 0
         self.gave_up = False
-        self._mode = mode
+        self._mode, self._tls = mode, tls
         self._closed = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
         self._threads: list[threading.Thread] = []
         self._accepting = threading.Thread(target=self._accept)
         self._accepting.start()
@@ -124,6 +128,8 @@ class HostilePeer:
 
     def _serve(self, client: socket.socket) -> None:
         client.settimeout(PATIENCE_SECONDS)
+        if self._tls is not None:
+            client = self._tls.wrap_socket(client, server_side=True)
         with client, suppress(OSError):
             self.requests.append(client.recv(65_536))
             if self._mode == "reset":
@@ -135,6 +141,9 @@ class HostilePeer:
                 return
             for part in {**_FLOODS, **_ANSWERS}[self._mode]():
                 self._send(client, part)
+                if self.sent_bytes > _MOST_BYTES:
+                    self.gave_up = True
+                    return
             client.shutdown(socket.SHUT_WR)
 
     def _drip(self, client: socket.socket) -> None:
@@ -156,7 +165,7 @@ def _is_gone(client: socket.socket) -> bool:
     client.setblocking(False)
     try:
         return client.recv(65_536) == b""
-    except BlockingIOError:
+    except (BlockingIOError, ssl.SSLWantReadError):
         return False
     finally:
         client.settimeout(PATIENCE_SECONDS)
