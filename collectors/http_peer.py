@@ -117,6 +117,12 @@ def error_words(error: Exception, secrets: Secrets = _NO_SECRETS) -> str:
     """
     # An ``OSError`` as text begins with its number.
     words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return one_line(words, secrets)
+
+
+def one_line(words: str, secrets: Secrets = _NO_SECRETS) -> str:
+    """Return text of a peer as one short line that a terminal can show, without our secrets."""
+    # Covered before it is cut: the first half of a secret would not be found.
     line = " ".join(secrets.cover(words).split())[:_SHOWN_CHARACTERS]
     return "".join(letter if letter.isprintable() else "?" for letter in line)
 

@@ -38,8 +38,8 @@ from ...collectors.http_peer import (
     Secrets,
     error_words,
     header_secrets,
+    one_line,
 )
-from ...parsers.values import printable
 
 try:
     from google.protobuf.message import DecodeError
@@ -65,8 +65,7 @@ _CUMULATIVE = otlp.AggregationTemporality.CUMULATIVE
 
 
 _MEDIA = "application/x-protobuf"
-_ANSWER_BYTES = 64 * 1024
-_SHOWN_CHARACTERS = 300
+_ANSWER_BYTES = _HEADERS_BYTES = 64 * 1024
 
 
 class Answer(NamedTuple):
@@ -198,7 +197,7 @@ class Sender:
         endpoint = self._settings["endpoint"]
         try:
             refused, words = _refused_points(received)
-        except (DecodeError, ValueError, RecursionError):
+        except (DecodeError, ValueError, TypeError, OverflowError, RecursionError):
             # A page of a web server, or anything else: nobody took the points.
             return Answer(None, f"{endpoint} is not an OTLP receiver: check the address")
         if refused <= 0:
@@ -209,7 +208,7 @@ class Sender:
         return Answer("sent", problem, refused)
 
     def _shown(self, words: str) -> str:
-        return printable(" ".join(self._secrets.cover(words).split()), _SHOWN_CHARACTERS)
+        return one_line(words, self._secrets)
 
     def _page(self, document: Mapping[str, Any]) -> _Request:
         request = encode_metrics(self._metrics(document))
@@ -282,7 +281,7 @@ def _refused_points(received: _Received) -> tuple[int, str]:
     """Return how many points, or spans, the receiver refused, and why.
 
     Raises:
-        DecodeError, ValueError: The body is not the answer of a receiver.
+        DecodeError, ValueError, TypeError, OverflowError: It is not the answer of a receiver.
     """
     if "html" in received.media:
         raise ValueError("it is a page")

@@ -65,7 +65,7 @@ def start(receiver: Receiver) -> Iterator[Callable[..., "tuple[OtlpExport, LiveS
             lambda: live,
             clock=Counting(),
             pauses_seconds=(0.05, 0.2),
-            attempt_seconds=0.5,
+            attempt_seconds=PATIENCE_SECONDS,
             restart_seconds=0.1,
         )
         started.append(export)
@@ -79,7 +79,7 @@ def start(receiver: Receiver) -> Iterator[Callable[..., "tuple[OtlpExport, LiveS
 
 def sender(receiver: Receiver, **settings: object) -> Sender:
     """Return a sender in this process."""
-    given = {"endpoint": receiver.url, "instance": "robot7", "attempt_seconds": 0.5}
+    given = {"endpoint": receiver.url, "instance": "robot7", "attempt_seconds": PATIENCE_SECONDS}
     return Sender({**given, **settings})
 
 
@@ -274,7 +274,7 @@ def test_problem_of_a_receiver_that_is_gone_is_short_and_stays_the_same(receiver
 
 def test_receiver_that_is_silent_is_given_up(receiver):
     receiver.silent.set()
-    end, problem, _ = sender(receiver).send(a_page())
+    end, problem, _ = sender(receiver, attempt_seconds=0.5).send(a_page())
     receiver.silent.clear()
     assert end is None
     assert "no answer in time" in problem
@@ -315,7 +315,18 @@ def test_refused_part_of_an_answer_in_json_is_read(receiver):
     assert sender(receiver).send(a_page()) == Answer("sent")
 
 
-@pytest.mark.parametrize("body", [bytes(range(7, 207)) * 25, b"[1]", b"ok", b"[" * 60_000])
+@pytest.mark.parametrize(
+    "body",
+    [
+        bytes(range(7, 207)) * 25,
+        b"[1]",
+        b"ok",
+        b"[" * 60_000,
+        b'{"partialSuccess": {"rejectedDataPoints": [1]}}',
+        b'{"partialSuccess": {"rejectedDataPoints": 1e999}}',
+        b'{"partialSuccess": [1]}',
+    ],
+)
 @pytest.mark.parametrize("media", ["application/x-protobuf", "application/json", "text/plain"])
 def test_other_body_than_that_of_a_receiver_does_not_count_as_sent(receiver, body, media):
     receiver.body, receiver.media = body, media
@@ -340,6 +351,14 @@ def test_secret_that_the_receiver_repeats_is_covered(receiver, tmp_path, header)
     receiver.status, receiver.body = 400, b"the key SECRETKEY is wrong"
     problem = sender(receiver, headers_file=str(file)).send(a_page()).problem
     assert "the key [secret] is wrong" in problem
+
+
+def test_headers_file_that_is_no_small_file_is_named(receiver, tmp_path):
+    """A pipe would block the process that sends, for ever."""
+    file = tmp_path / "headers"
+    os.mkfifo(file)
+    assert str(file) in sender(receiver, headers_file=str(file)).send(a_page()).problem
+    assert "is not a file of" in sender(receiver, headers_file="/dev/zero").send(a_page()).problem
 
 
 def test_header_with_control_characters_is_named_without_its_value(receiver, tmp_path):
