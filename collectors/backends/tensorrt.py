@@ -33,6 +33,7 @@ from .engine_cache import BuiltEngine, EngineCache
 from .tensorrt_build import (
     DTYPES,
     Builder,
+    check_inputs,
     load_plugins,
     logger_of,
     no_dla,
@@ -520,6 +521,7 @@ class TensorRt(Inferring):
     def _build(self, timing_cache: Path | None) -> BuiltEngine:
         """Build when no other process of this machine does, and note the circumstances."""
         order = self._order
+        check_inputs(self._model, order)
         timeout, machine = order.timeout_seconds, self._machine
         with turn_to_build(timeout, self.progress, machine, self._model) as found:
             self.progress(BUILDS)

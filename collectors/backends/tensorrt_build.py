@@ -22,6 +22,7 @@ from ...parsers.inference.events import Order
 from ...parsers.inference.placement import Built, Int8Scales, Precision
 from ...parsers.inference.trtexec import cause_of, missing_operator
 from ..base import write_atomic
+from ..models.files import facts_of
 from ..models.quantised import translate
 from .base import input_shapes, lacks_operator, too_new
 from .calibration import QUANTISE, Calibration, InputSpec, Say, check_request
@@ -164,6 +165,25 @@ def has(trt: Any, name: str) -> bool:
     """
     owner, _, attribute = name.partition(".")
     return hasattr(getattr(trt, owner, None), attribute)
+
+
+def check_inputs(model: Path, order: Order) -> None:
+    """Raise ``UserError`` if the shapes of an order do not fit the inputs of an ONNX file.
+
+    The builder checks them too, but it has to wait for other builds of the machine before.
+    """
+    input_shapes({one.name: one.shape for one in facts_of(model).inputs}, order)
+    for name, asked in order.shapes.items():
+        low, _, high = asked.range
+        _check_range(name, low, high, order)
+
+
+def _check_range(name: str, low: Sequence[int], high: Sequence[int], order: Order) -> None:
+    if order.dla_core is not None and tuple(low) != tuple(high):
+        raise UserError(
+            f"a DLA takes one shape of input {name!r}, not a range",
+            "leave min, opt and max out, or set device: gpu",
+        )
 
 
 class Builder:
@@ -409,11 +429,7 @@ class Builder:
                 continue
             asked = self._order.shapes.get(name)
             low, usual, high = (shape,) * 3 if asked is None else asked.range
-            if self._is_dla and low != high:
-                raise UserError(
-                    f"a DLA takes one shape of input {name!r}, not a range",
-                    "leave min, opt and max out, or set device: gpu",
-                )
+            _check_range(name, low, high, self._order)
             profile = profile or builder.create_optimization_profile()
             profile.set_shape(name, low, usual, high)
             if low != high and has(self._trt, "PreviewFeature.PROFILE_SHARING_0806"):

@@ -250,6 +250,9 @@ class Bench:
         for device, one in found.items():
             mine = [each for each in rounds if each.report.device == device]
             one.rounds = [r for r in mine if r.report.outcome == "ok"][-self.plan.least :]
+            if one.status == "cancelled" and one.rounds:
+                # Its complete rounds count. ``is_partial`` says that some are missing.
+                one.status, one.reason = "ok", None
         length = self.settings.lock_in_seconds
         for device, one in found.items():
             if length and one.status == "ok" and not self.workers.was_cancelled:

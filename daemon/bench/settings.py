@@ -19,7 +19,13 @@ from ...collectors.catalog import (
     find_backend,
     is_played,
 )
-from ...collectors.models.files import BUILTIN_MODELS, BUILTIN_PREFIX, find_model
+from ...collectors.models.files import (
+    BUILTIN_MODELS,
+    BUILTIN_PREFIX,
+    external_files,
+    facts_of,
+    find_model,
+)
 from ...collectors.paths import exists
 from ...parsers.errors import PIP_INSTALL, UsageError, UserError
 from ...parsers.inference.events import InferenceSettings, Process
@@ -167,6 +173,18 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
             f"{name} cannot time a layer", "leave --layers out, or use --backend tensorrt"
         )
     return Asked(settings, telemetry, rule, problem, varies_interval=arguments.config is None)
+
+
+def check_models(models: Sequence[str]) -> None:
+    """Raise ``UserError`` if a file is not an ONNX model with its weights.
+
+    Otherwise each accelerator starts a worker, and reports the same in words of its own library.
+    """
+    for model in models:
+        if not model.startswith(BUILTIN_PREFIX):
+            path = find_model(model, Path())
+            external_files(path)
+            facts_of(path)
 
 
 def check_names(models: Sequence[str]) -> None:

@@ -106,6 +106,8 @@ class Candidate:
             return AcceleratorResult(**plain, status=self.status, reason=self.reason)
         self.measured.status, self.measured.reason = self.status, self.reason
         ended_well = [one for one in self.rounds if one.report.outcome == "ok"]
+        if self.status == "cancelled" and ended_well:
+            self.measured.status, self.measured.reason = "ok", None
         self.measured.rounds = ended_well or self.looks
         return summarise_accelerator(self.measured)
 

@@ -14,7 +14,7 @@ from ...collectors.catalog import BACKENDS, SOURCES, SUBJECTS
 from ...parsers.errors import UserError
 from ...parsers.nvpmodel import largest_mode
 from ..bench.run import Bench, Display, RoundPlan, foreseen
-from ..bench.settings import LOCK_IN_SECONDS, Asked, read_settings
+from ..bench.settings import LOCK_IN_SECONDS, Asked, check_models, read_settings
 from ..bench.sweep import SweepRun, axis
 from ..bench.workers import Setup, Watcher, Workers, find_nsys
 from ..compare.report import beside_published
@@ -48,21 +48,21 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.models and not arguments.builtin:
         arguments.misuse("no model is named: give an ONNX file, or --builtin resnet50")
     asked = read_settings(arguments)
+    check_models(asked.settings.models)
     directory = _directory(arguments.output)
     watcher = Watcher(find_nsys(), _made(directory).absolute()) if asked.settings.nsys else None
     result, setup = _measure(asked, arguments.state_dir, watcher)
     found = [one for model in result.models for one in model.results]
     was_measured = any(one.rounds for one in found)
-    if was_measured:
-        _write(result, setup, directory)
+    # Also without a figure: the files have the reasons.
+    _write(result, setup, directory)
     if arguments.json:
         print(result.model_dump_json(exclude_none=True), file=standard_output())
     else:
         print_result(result, [*beside_published(result)])
     if result.is_partial:
         print("interrupted: the result has what was measured until then", file=sys.stderr)
-    if was_measured:
-        print(f"written: {directory}/result.json and report.html", file=sys.stderr)
+    print(f"written: {directory}/result.json and report.html", file=sys.stderr)
     if result.is_partial:
         return FAILED
     lacks_one = any(one.status == "unavailable" for one in found)

@@ -60,6 +60,9 @@ FOOTER = (
 )
 
 
+_INTERRUPTED = "It was interrupted: this is what was measured until then."
+
+
 class Beside(NamedTuple):
     """A published result of a model on a device: its figure by the row's label, and a sentence.
 
@@ -91,6 +94,8 @@ def print_result(
         table, lines, about = _contention(result.contention)
         blocks += [Heading("Together"), *table, lines, about]
     blocks.append(_grouped(result.checks))
+    if result.is_partial:
+        blocks.append(Text(_INTERRUPTED))
     if result.telemetry_problem is not None:
         blocks.append(Text(f"no energy, no loads: {result.telemetry_problem}"))
     print_document(blocks, stream)
@@ -101,12 +106,11 @@ def report_page(result: BenchResult, samples: Samples, published: Sequence[Besid
     names = ", ".join(model.model for model in result.models)
     began = datetime.fromtimestamp(result.started_wall_ns / 1e9, timezone.utc)
     took = duration((result.ended_wall_ns - result.started_wall_ns) / 1e9)
-    interrupted = "Interrupted: this is what was measured until then."
     blocks: list[Block] = [
         Heading(names, 1),
         Text(f"Measured {began:%Y-%m-%d %H:%M} UTC, in {took}", "under"),
         *_if(result.is_simulated, Text(SIMULATED_NOTICE, "notice")),
-        *_if(result.is_partial, Text(interrupted, "notice")),
+        *_if(result.is_partial, Text(_INTERRUPTED, "notice")),
     ]
     for model in result.models:
         if model.sweep is not None:
@@ -171,6 +175,11 @@ def _remarks(model: ModelResult) -> list[Block]:
     every = model.accelerators
     found: list[tuple[str, str | None]] = [(one.device, one.reason) for one in every]
     found += [(one.device, note) for one in every if one.built for note in one.built.notes]
+    found += [
+        (one.device, f"no CUDA graph: {one.built.why_no_graph}")
+        for one in every
+        if one.built and one.built.why_no_graph
+    ]
     found += [(one.device, one.nsys_problem) for one in every]
     return [Text(f"{device}: {words}") for device, words in found if words]
 

@@ -49,13 +49,31 @@ def sweep_blocks(sweep: Sweep, base: BenchSettings, *, is_page: bool = False) ->
         blocks.append(Table(("", *_COLUMNS), rows, ends=ends))
     gone = len(running) - len(sweep.front)
     if gone and not is_page:
-        blocks.append(Text(f"{gone} others were dropped; report.html and result.json say why."))
+        blocks.append(Text(f"{gone} others were dropped; report.html has their figures."))
     reasons: dict[str, list[str]] = {}
     for title, point in zip(titles, sweep.points, strict=True):
-        if point.result.reason:
-            reasons.setdefault(point.result.reason, []).append(title)
+        reason = _reason(point, titles)
+        if reason is not None:
+            reasons.setdefault(reason, []).append(title)
     blocks.append(Items([(", ".join(names), why) for why, names in reasons.items()], mark="! "))
     return blocks
+
+
+def _reason(point: SweepPoint, titles: Sequence[str]) -> str | None:
+    """Return why a point is not on the front, or None if it is."""
+    if point.result.reason:
+        return point.result.reason
+    outputs = point.result.outputs
+    if outputs is not None and outputs.verdict == "wrong":
+        words = outputs.reason or "the reason is not known"
+        if outputs.relative_error is not None and outputs.limit is not None:
+            words += f"; relative error {outputs.relative_error:.2g}, limit {outputs.limit}"
+        return f"its outputs are wrong ({words})"
+    if point.outcome == "above_limit":
+        return "its 99th percentile is above the limit"
+    if point.outcome == "dominated" and point.dominated_by is not None:
+        return f"surely worse than {titles[point.dominated_by]}"
+    return None
 
 
 def _title(point: SweepPoint, base: BenchSettings) -> str:

@@ -88,6 +88,14 @@ def model(tmp_path):
     return write_chain(tmp_path / "m.onnx", "Conv", "Relu", "Conv", shape=("N", 4))
 
 
+@pytest.fixture
+def flexible(tmp_path):
+    return write_chain(tmp_path / "f.onnx", "Conv", "Relu", shape=("N", 3, "H", "W"))
+
+
+WIDE = {"min": [1, 3, 4, 4], "opt": [1, 3, 8, 8], "max": [2, 3, 16, 16]}
+
+
 @pytest.mark.parametrize("old_cuda", [False, True], ids=["bindings", "cudart"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_builds_and_runs(desk, model, version, old_cuda):
@@ -710,6 +718,30 @@ def test_wait_for_another_builder_is_no_part_of_the_build(desk, model):
     assert engine.cold_start_ns["build_wait"] == engine.built.circumstances.waited_seconds * 1e9 > 0
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "input 'given' leaves dimension 2 open"),
+        ({"shapes": {"given": [1, 4, 8, 8]}}, r"has the shape \?x3x\?x\?, not 1x4x8x8"),
+        ({"shapes": {"other": [1, 3, 8, 8]}}, "the model has no input 'other'"),
+        ({"shapes": {"given": WIDE}, "device": "dla0"}, "a DLA takes one shape of input 'given'"),
+    ],
+)
+def test_shape_that_does_not_fit_is_refused_before_the_wait_for_other_builds(
+    desk, flexible, changes, words
+):
+    desk.use("8.6.1", dla_cores=1)
+    (desk.folder / "run/lock").mkdir(parents=True)
+    with (desk.folder / "run/lock" / LOCK_NAME).open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        engine = TensorRt(machine=desk.folder, ask=look)
+        desk.made.append(engine)
+        engine.progress = pytest.fail
+        engine.load(flexible, desk.order(flexible, **changes))
+        with pytest.raises(UserError, match=words):
+            engine.build()
+
+
 def test_circumstances_of_a_build_stay_with_the_engine(desk, model):
     for name in ("run/lock", "proc"):
         (desk.folder / name).mkdir(parents=True)
@@ -806,14 +838,6 @@ def test_library_that_cannot_be_loaded_is_named(desk, model, tmp_path, content, 
     with pytest.raises(UserError, match=says) as raised:
         desk.make(model, plugins=[str(path)])
     assert str(path) in str(raised.value)
-
-
-@pytest.fixture
-def flexible(tmp_path):
-    return write_chain(tmp_path / "f.onnx", "Conv", "Relu", shape=("N", 3, "H", "W"))
-
-
-WIDE = {"min": [1, 3, 4, 4], "opt": [1, 3, 8, 8], "max": [2, 3, 16, 16]}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

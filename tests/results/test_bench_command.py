@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,8 @@ def test_missing_gpu_is_status_3_with_the_remedy(place):
     assert done.returncode == 3, done.stderr
     assert "unavailable" in done.stdout
     assert "install" in done.stdout
-    assert {path.name for path in set(place.iterdir()) - before} <= {"models", "engines"}
+    made = {path.name for path in set(place.iterdir()) - before} - {"models", "engines"}
+    assert [name.startswith("tegrascope-bench-") for name in made] == [True]
 
 
 @pytest.mark.skipif(HAS_NVIDIA, reason="this machine has NVIDIA hardware")
@@ -179,6 +181,34 @@ def test_bad_requests_are_one_line(arguments, status, words, capsys, monkeypatch
     assert done.err.count("\n") == 1
     assert done.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"no model\n", b"", b"<html>not found</html>"])
+def test_file_that_is_no_model_is_one_line(content, capsys, monkeypatch, tmp_path):
+    """It is found before a worker is started for each accelerator."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "junk.onnx").write_bytes(content)
+    assert main(["bench", "junk.onnx", "--state-dir", str(tmp_path)]) == 1
+    done = capsys.readouterr()
+    [line] = done.err.splitlines()
+    assert line.startswith("tegrascope: junk.onnx ")
+    assert line.endswith((": export the model again", ": give an ONNX file"))
+    assert done.out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["junk.onnx"]
+
+
+def test_bench_without_a_figure_writes_its_reasons(place):
+    """For example in CI, where nobody reads the terminal."""
+    from tests.fakes.models import write_chain
+
+    model = write_chain(place / "net.onnx", "Relu")
+    done = bench(place, str(model), "--on", "cpu", "--backend", "trtexec", *BRIEF, "-o", "nothing")
+    assert done.returncode != 0
+    result = BenchResult.model_validate_json((place / "nothing/result.json").read_text())
+    (one,) = result.models[0].accelerators
+    assert one.status != "ok"
+    assert escape(one.reason) in (place / "nothing/report.html").read_text()
+    assert "written: nothing/result.json and report.html" in done.stderr
 
 
 def test_contention_is_announced_measured_shown_and_advised_on(place):

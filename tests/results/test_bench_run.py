@@ -1,5 +1,6 @@
 """A benchmark from its first look to its winners, with a worker that simulates accelerators."""
 
+import io
 import random
 import threading
 from collections import Counter
@@ -8,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.board.boards import find_rail_rule
+from tegrascope.daemon.measure.blocks import WindowSlice
+from tegrascope.daemon.results.bench_page import print_result, report_page
+from tegrascope.daemon.results.records import AcceleratorResult, BenchResult, ModelResult
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.parsers.inference.events import Inferences, Phase
+from tegrascope.parsers.inference.placement import Built
 from tegrascope.parsers.signals import RAIL_POWER
 from tests.fakes.loads import COMMAND, loads
 
@@ -118,6 +123,44 @@ def test_each_pass_is_announced_before_its_rounds(tmp_path):
     run.run(str(model))
     workers.close()
     assert begun == [0, "gpu", "dla0", 1, "dla0", "gpu"]
+
+
+def test_interrupted_bench_is_judged_by_its_complete_rounds(tmp_path):
+    model = tmp_path / "net.onnx"
+    model.write_text("gpu ms=3\ndla0 ms=17")
+
+    def interrupt(title):
+        if title.startswith("round 2") and title.endswith("gpu"):
+            workers.cancel()
+
+    executors = FakeExecutors(tmp_path)
+    run, workers = make_bench(tmp_path, settings(str(model)), executors, Silence(interrupt))
+    result = run.run(str(model))
+    found = by_device(result)
+    assert workers.was_cancelled
+    assert result.rounds[-1].outcome == "cancelled"
+    assert (found["gpu"].status, found["gpu"].reason, found["gpu"].rounds) == ("ok", None, 1)
+    assert found["gpu"].problem is None
+    assert found["gpu"].latency_seconds is not None
+    assert result.rounds[-1].run_id not in result.counted
+    workers.close()
+
+
+def test_reason_of_a_missing_graph_is_shown():
+    built = Built(has_cuda_graph=False, why_no_graph="its capture failed")
+    one = AcceleratorResult(device="gpu", backend="tensorrt", status="ok", built=built)
+    result = BenchResult(
+        tegrascope="1",
+        started_wall_ns=0,
+        ended_wall_ns=1,
+        models=(ModelResult(model="net.onnx", accelerators=(one,)),),
+        settings=settings("net.onnx"),
+    )
+    stream = io.StringIO()
+    print_result(result, stream=stream)
+    page = report_page(result, lambda *_: WindowSlice())
+    for text in (stream.getvalue(), page):
+        assert "gpu: no CUDA graph: its capture failed" in text
 
 
 def test_interrupted_bench_keeps_the_finished_rounds(tmp_path):

@@ -1,6 +1,7 @@
 """A sweep from its first look to its front, with a worker that simulates accelerators."""
 
 import argparse
+import io
 
 import pytest
 
@@ -9,7 +10,9 @@ from tegrascope.daemon.bench.sweep import SweepRun, axis, look_phases
 from tegrascope.daemon.cli import make_parser
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.results.bench_page import print_result, report_page
+from tegrascope.daemon.results.document import print_document
 from tegrascope.daemon.results.records import BenchResult, variant_of
+from tegrascope.daemon.results.sweep_page import sweep_blocks
 from tegrascope.parsers.errors import UsageError, UserError
 
 from .bench_fakes import FakeExecutors, Silence, make_bench, settings
@@ -84,6 +87,15 @@ def test_missing_accelerator_and_wrong_outputs_are_reported_not_measured(sweep_o
     assert points["dla0 batch 2"].result.reason == "as asked"
     assert result.sweep.front == ()
     assert result.rounds == ()
+    # The terminal has each reason, for all points that share it.
+    stream = io.StringIO()
+    print_document(
+        sweep_blocks(result.sweep, settings("net.onnx", sweep={"batch": (1, 2)})), stream
+    )
+    words = " ".join(stream.getvalue().split())
+    assert "! gpu, gpu batch 2: its outputs are wrong (" in words
+    assert "relative error 0.5, limit " in words
+    assert "! dla0, dla0 batch 2: as asked" in words
 
 
 def test_candidate_that_fails_in_a_round_is_out(sweep_of):
