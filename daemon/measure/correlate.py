@@ -19,6 +19,7 @@ from .run_report import (
     Environment,
     Figure,
     Flag,
+    Interval,
     ProcessShare,
     RunReport,
     RunTrace,
@@ -101,7 +102,9 @@ def correlate(
     if begun and not starts and (curve := module_curve(samples, rule)):
         cycles = rhythm.shown_cycles(curve, window, len(begun))
         begun = rhythm.evenly_spaced(window, pieces, cycles)
-    beats = rhythm.folded_rhythm(inside, begun, miscount=0 if starts or cycles else 1)
+    # A count is no frequency: an edge may cut a cycle.
+    miscount = 0 if starts or cycles else 1
+    beats = rhythm.folded_rhythm(inside, begun, miscount)
     if not starts:
         beats += rhythm.beats_of_batches(inside, window, pieces)
     disturbance = _disturbance(samples, idle, others or {}, others_here)
@@ -146,7 +149,13 @@ def correlate(
     reading = timing(environment, clock_seconds, quality.late_seconds(samples))
     # 200 units do not make a figure per inference.
     is_many = inferences is not None and inferences >= quality.MINIMUM_INFERENCES
-    divisor = inferences if is_shown and is_many else None
+    limits_of_count: Interval | None = None
+    if inferences and not starts:
+        limits_of_count = Interval(low=inferences - 1, high=inferences + 1)
+    divisor: Figure | None = None
+    if inferences is not None and is_shown and is_many:
+        ends = {} if limits_of_count is None else limits_of_count.model_dump()
+        divisor = Figure(value=inferences, **ends)
     measured = measure_energy(samples, phases, rule, divisor, reading, beats, count)
     if measured is not None:
         found: dict[Flag, bool] = {
@@ -177,6 +186,7 @@ def correlate(
     return report.model_copy(
         update={
             "inferences": completed,
+            "inferences_interval": limits_of_count,
             "units_per_second": None if units is None else units / window.seconds,
             "latency": distribution(latencies),
             "device_latency": distribution(trace.device_ns()),

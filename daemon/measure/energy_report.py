@@ -195,7 +195,7 @@ def measure_energy(
     samples: WindowSlice,
     phases: Mapping[PhaseName, Span],
     rule: RailRule | None,
-    inferences: int | None = None,
+    inferences: Figure | None = None,
     reading: Timing = Timing(),  # noqa: B008 - immutable
     beats: Sequence[Beat] = (),
     units: Figure | None = None,
@@ -206,7 +206,8 @@ def measure_energy(
         samples: Samples of the steady phase and of the idle phases, with their neighbours.
         phases: Spans by phase, including ``steady``.
         rule: How the rails add up; ``None`` for an unknown board, then without a total.
-        inferences: Divisor of the energy; ``None`` withholds the figures per inference.
+        inferences: Divisor of the energy, maybe with its limits; ``None`` withholds the figures per
+            inference.
         reading: How readings and phases relate in time; without a known ``clock``, intervals are
             absent.
         beats: Those between work and sampling (``rhythm.folded_rhythm``); none if unknown.
@@ -243,10 +244,10 @@ def measure_energy(
         "gross_joules": gross.joules,
         "gross_method": gross.method,
         "gross_interval": gross.interval,
-        "gross_joules_per_inference": gross.joules / inferences if inferences else None,
         "largest_uncertainty": _largest(gross.terms, gross.bounds),
         "offset_joules": rule.offset_watts and rule.offset_watts * window.seconds,
     }
+    update |= _each("gross_joules_per_inference", gross.joules, gross.interval, inferences)
     update |= per_unit("", gross.joules, gross.interval, units)
     readings_disagree = False
     if counted is not None and integral is not None:
@@ -271,7 +272,7 @@ def measure_energy(
         # Without an interval the gross figure may stand: its rule is the number of samples. Net
         # energy may be wrong by any drift or wander of the idle power.
         if not net.has_drifted and (gross.terms is None or net.interval is not None):
-            update["net_joules_per_inference"] = net.joules / inferences if inferences else None
+            update |= _each("net_joules_per_inference", net.joules, net.interval, inferences)
             update |= per_unit("net_", net.joules, net.interval, units)
     return MeasuredEnergy(
         energy.model_copy(update=update),
@@ -441,21 +442,28 @@ def _interval(joules: float, terms: _Terms | None, *bounds: _Bounds) -> Interval
 def per_unit(
     kind: str, joules: float, interval: Interval | None, units: Figure | None
 ) -> dict[str, object]:
-    """Return an energy per unit, and its interval; nothing without units.
+    """Return an energy per unit, and its interval; nothing without units."""
+    return _each(f"{kind}joules_per_unit", joules, interval, units)
+
+
+def _each(
+    name: str, joules: float, interval: Interval | None, count: Figure | None
+) -> dict[str, object]:
+    """Return an energy per piece of work by its name, and its interval; nothing without a count.
 
     Errors of energy and count may have one cause, a wrong edge, so the limits of both are combined.
     """
-    if units is None or (low := units.value if units.low is None else units.low) <= 0:
+    if count is None:
         return {}
-    high = units.value if units.high is None else units.high
-    limits = () if interval is None else (interval.low, interval.high)
-    ends = [limit / count for limit in limits for count in (low, high)]
-    return {
-        f"{kind}joules_per_unit": joules / units.value,
-        f"{kind}joules_per_unit_interval": Interval(low=min(ends), high=max(ends))
-        if ends
-        else None,
-    }
+    low = count.value if count.low is None else count.low
+    high = count.value if count.high is None else count.high
+    if low <= 0:
+        return {}
+    each: Interval | None = None
+    if interval is not None:
+        ends = [limit / pieces for limit in (interval.low, interval.high) for pieces in (low, high)]
+        each = Interval(low=min(ends), high=max(ends))
+    return {name: joules / count.value, f"{name}_interval": each}
 
 
 def _largest(terms: _Terms | None, edges: _Bounds, drift: _Bounds = (0.0, 0.0)) -> str | None:

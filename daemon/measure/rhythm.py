@@ -24,6 +24,7 @@ _SAMPLES_PER_BEAT, _FASTEST_BEAT = 16, 48
 _PHASE_BINS = 48
 _BY_CHANCE = 3.0
 _DRIFTS, _DRIFTS_SLOWLY = 0.25, 0.9
+_PARTS_OF_A_CYCLE = 4
 _LONG_CYCLE = 4
 _STRICT = 0.9
 _PER_CYCLE, _SHOWN, _SLOW, _STILL = 8, 0.5, 2.0, 1e-6
@@ -242,7 +243,9 @@ def beats_of_batches(times_ns: Sequence[int], window: Span, inferences: int | No
     """Return the beats that batches of 2 to 16 inferences would have with the samples.
 
     For inferences that were counted but not timed: whether they come in batches is not known, so a
-    batch size that would come about once per sample is a reason to doubt.
+    batch size that would come about once per sample is a reason to doubt. A batch that an edge cuts
+    counts fully or not at all, so the window may hold one more or fewer: of these frequencies, the
+    one that the samples follow most counts.
     """
     n = len(times_ns)
     if not evenly_spaced(window, inferences) or n < ALIAS_SAMPLES:
@@ -250,11 +253,16 @@ def beats_of_batches(times_ns: Sequence[int], window: Span, inferences: int | No
     length = times_ns[-1] - times_ns[0]
     beats = []
     for size in BATCHES:
-        frequency = (inferences or 0) / (window.end_ns - window.begin_ns) / size
-        cycles = abs(frequency - (n - 1) / length) * length
-        if cycles < max(SLOWEST_BEAT, n / _SAMPLES_PER_BEAT):
-            turns = [frequency * (t - times_ns[0]) for t in times_ns]
-            beats.append(Beat(cycles, 1.0, _concentration(turns, 1)))
+        likely: list[Beat] = []
+        for part in range(-_PARTS_OF_A_CYCLE, _PARTS_OF_A_CYCLE + 1):
+            batches = (inferences or 0) / size + part / _PARTS_OF_A_CYCLE
+            frequency = batches / (window.end_ns - window.begin_ns)
+            cycles = abs(frequency - (n - 1) / length) * length
+            if cycles < max(SLOWEST_BEAT, n / _SAMPLES_PER_BEAT):
+                turns = [frequency * (t - times_ns[0]) for t in times_ns]
+                likely.append(Beat(cycles, 1.0, _concentration(turns, 1)))
+        if likely:
+            beats.append(max(likely, key=lambda beat: beat.sampled))
     return beats
 
 

@@ -363,7 +363,7 @@ class Energy(Record):
         net_joules: ``gross_joules`` minus the loaded-idle baseline.
         net_reason: Why there is none, although idle phases were measured.
         gross_joules_per_inference: Withheld (``None``) if the window is insufficient; so is net,
-            and also without a ``net_interval``.
+            and also without a ``net_interval``. Its interval includes that of the count.
         joules_per_unit: Gross energy per unit of work, withheld likewise; its interval includes
             that of the count.
         largest_uncertainty: ``sampling``, ``quantisation``, ``idle_wander``, ``window_edges`` or
@@ -386,7 +386,9 @@ class Energy(Record):
     net_joules: float | None = None
     net_reason: str | None = None
     gross_joules_per_inference: float | None = None
+    gross_joules_per_inference_interval: Interval | None = None
     net_joules_per_inference: float | None = None
+    net_joules_per_inference_interval: Interval | None = None
     joules_per_unit: float | None = None
     joules_per_unit_interval: Interval | None = None
     net_joules_per_unit: float | None = None
@@ -447,6 +449,8 @@ class RunReport(Record):
         phases: Spans by phase, as the worker stamped them.
         input_shapes: Shapes of one inference, if the back-end reports them.
         inferences: Completed in the steady phase, also for a run that was cut short.
+        inferences_interval: Limits of ``inferences`` if they were only counted: one that an edge of
+            the window cuts counts fully or not at all. ``None`` if each was timed.
         unit: Name of the workload's own unit of work; ``units`` is their number in the steady
             phase, ``None`` if they were not counted.
         units_interval: Limits of ``units``, if the count itself is uncertain.
@@ -489,6 +493,7 @@ class RunReport(Record):
     input_shapes: dict[str, tuple[int, ...]] = {}
     process: Process = Process()
     inferences: NonNegativeInt = 0
+    inferences_interval: Interval | None = None
     unit: str | None = None
     units: NonNegativeFloat | None = None
     units_interval: Interval | None = None

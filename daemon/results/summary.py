@@ -269,13 +269,25 @@ def joined(durations_ns: Iterable[Iterable[int]]) -> "array[int]":
 
 def energy_of(report: RunReport, kind: Kind) -> Figure | None:
     """Return a run's energy per inference; ``None`` if it is withheld or not known."""
-    if getattr(report.energy, f"{kind}_joules_per_inference", None) is None:
+    value: float | None = getattr(report.energy, f"{kind}_joules_per_inference", None)
+    if value is None:
         return None
-    return joules_of(report.energy, kind, report.inferences)
+    # Records of older releases have the interval of the whole energy only.
+    interval: Interval | None = getattr(report.energy, f"{kind}_joules_per_inference_interval")
+    if interval is None:
+        return joules_of(report.energy, kind, report.inferences)
+    return Figure.around(value, (interval.high - interval.low) / 2)
 
 
 def _powers(rounds: Sequence[Round]) -> list[RoundPower]:
-    """Return the readings of the rounds whose energy is published; none if one lacks them."""
+    """Return the readings of the rounds whose energy is published; none if one lacks them.
+
+    None either if a counter gave the energy.
+    """
+    reports = [one.report for one in rounds if energy_of(one.report, "net") is not None]
+    # A rhythm may escape the readings of power, but not the counter: its figures are compared.
+    if any(one.energy is not None and one.energy.gross_method == "counter" for one in reports):
+        return []
     published = [one.power for one in rounds if energy_of(one.report, "net") is not None]
     powers = present(published)
     return powers if len(powers) == len(published) else []

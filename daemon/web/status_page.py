@@ -359,8 +359,9 @@ _COMPARED = _object(
         f" {_place('environment.clocks_locked')}, {_place('environment.simulated')})",
     },
     *("model", "batch", "built.requested_precision", "inferences", "latency.p50_seconds"),
-    *("energy.net_joules_per_inference", "energy.net_interval"),
-    *("energy.gross_joules_per_inference", "energy.gross_interval"),
+    *("energy.net_joules_per_inference", "energy.net_joules_per_inference_interval"),
+    *("energy.gross_joules_per_inference", "energy.gross_joules_per_inference_interval"),
+    *("energy.net_interval", "energy.gross_interval"),
     *("telemetry.utilization", "telemetry.dla_active", "quality"),
 )
 
@@ -457,9 +458,13 @@ def _entry(runs: Sequence[_Run], kind: str) -> _Entry:
 
 def _joules(run: _Run, kind: str) -> Figure | None:
     """Return the energy per inference of a run; None if it is withheld."""
-    value, interval = run[f"{kind}_joules_per_inference"], run[f"{kind}_interval"]
+    value = run[f"{kind}_joules_per_inference"]
     if value is None:
         return None
+    if (each := run[f"{kind}_joules_per_inference_interval"]) is not None:
+        return Figure.around(value, (each["high"] - each["low"]) / 2)
+    # Runs of older releases have the interval of the whole energy only.
+    interval = run[f"{kind}_interval"]
     half = interval and (interval["high"] - interval["low"]) / 2 / run["inferences"]
     return Figure.around(value, half)
 

@@ -131,8 +131,8 @@ export function energy(report) {
   if (!told) return null;
   const parts = [];
   const kinds = [
-    ["gross", told.gross_joules, told.gross_interval, told.gross_joules_per_inference],
-    ["net of idle", told.net_joules, told.net_interval, told.net_joules_per_inference],
+    ["gross", told.gross_joules, told.gross_interval, told.gross_joules_per_inference, told.gross_joules_per_inference_interval],
+    ["net of idle", told.net_joules, told.net_interval, told.net_joules_per_inference, told.net_joules_per_inference_interval],
   ].filter(([, whole]) => (whole ?? null) !== null);
   if (kinds.length > 0) {
     const most = Math.max(...kinds.map(([, whole, interval]) => interval?.high ?? whole));
@@ -195,12 +195,15 @@ function phaseRow({ name, count: times, seconds: took, gross_joules: gross, gros
   return [name, count(times), seconds(took), joules(gross), between, joules(each), method ?? reason];
 }
 
-function energyRow(heads, most, [name, whole, interval, each], report) {
+function energyRow(heads, most, [name, whole, interval, each, eachInterval], report) {
   const [low, high] = interval ? [interval.low, interval.high] : [null, null];
-  const between = (factor) => `${joules(low * factor)} to ${joules(high * factor)}`;
+  const between = (ends) => `${joules(ends.low)} to ${joules(ends.high)}`;
+  // Records of older releases have the interval of the whole energy only.
+  const factor = each / whole;
+  const ends = eachInterval ?? (interval && { low: low * factor, high: high * factor });
   const one = (each ?? null) === null ? NOTHING : joules(each);
-  const ofOne = low === null || one === NOTHING ? one : `${one} (${between(each / whole)})`;
-  const cells = [name, joules(whole), low === null ? NOTHING : between(1)];
+  const ofOne = !ends || one === NOTHING ? one : `${one} (${between(ends)})`;
+  const cells = [name, joules(whole), interval ? between(interval) : NOTHING];
   const line = row(heads, [...cells, ofOne, measure(most, whole, low, high)]);
   line.lastChild.className = "wide";
   return line;
