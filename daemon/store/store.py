@@ -265,7 +265,7 @@ class Store:
         self._most_pending = most_pending
         self._lock_seconds = lock_seconds
         self._is_daemon = is_daemon
-        self._is_recovered = False
+        self._is_recovered = self._is_closed = False
         # Before any connection, since to close the shared index would drop SQLite's locks on it.
         self._is_log_short = is_daemon and missing_frames(path, _log_bytes(path))
         self._suspicion: str | None = None  # what a write or a reader found
@@ -298,20 +298,18 @@ class Store:
                     self._replace(damage, files)
                     files.reopen()
             try:
-                writer = self._connect(timeout_seconds)
+                writer = self._connect(timeout_seconds, files)
             except sqlite3.DatabaseError as error:
                 if files is None or type(error) is not sqlite3.DatabaseError:
                     raise
                 self._replace(_Damage(str(error)), files)
                 files.reopen()
-                writer = self._connect(timeout_seconds)
+                writer = self._connect(timeout_seconds, files)
             stack.callback(writer.close)
             if files is not None:
-                files.refresh()
-                self._check_log(writer, files)
                 self._take_rescued(writer)
+                self._count(writer)
                 self._sizes = files.sizes
-            self._count(writer)
             self._opened = stack.pop_all()
         self._files = files
         self._inode = self.path.stat().st_ino
@@ -330,13 +328,17 @@ class Store:
             return _Damage("the file was cut")
         return None
 
-    def _connect(self, timeout_seconds: float) -> sqlite3.Connection:
+    def _connect(self, timeout_seconds: float, files: Files | None) -> sqlite3.Connection:
         writer = sqlite3.connect(self.path, check_same_thread=False, timeout=timeout_seconds)
         try:
             writer.execute("PRAGMA journal_mode=WAL")
             writer.execute("PRAGMA synchronous=FULL")
             writer.execute("PRAGMA cache_size=-256")
             self._migrate(writer)
+            if files is not None:
+                files.refresh()
+                self._check_log(writer, files)
+                self._count(writer)
             writer.execute(f"PRAGMA busy_timeout={round(1000 * self._lock_seconds)}")
             if self._is_daemon and not self._is_recovered:
                 _recover(writer)
@@ -620,7 +622,7 @@ class Store:
             try:
                 with self._writer:
                     trusted = _prune(self._writer, now_wall_ns, samples_ns, runs_ns)
-                self._count(self._writer)
+                self._count_anew()
             except sqlite3.Error as error:
                 self._note(error)
                 return
@@ -639,18 +641,41 @@ class Store:
             if self._writer is None:
                 return
             try:
+                changes = self._writer.total_changes
                 with self._writer:
                     _limit(self._writer, most_bytes)
-                self._count(self._writer)
+                if self._writer.total_changes > changes:
+                    self._count_anew()
             except sqlite3.Error as error:
                 self._note(error)
 
     def _count(self, writer: sqlite3.Connection) -> None:
-        """Count the runs, so that those that damage destroys can be counted."""
-        (self._runs,) = writer.execute("SELECT count(*) FROM runs").fetchone()
+        """Count the runs, so that those that damage destroys can be counted.
+
+        A damaged page may hide runs without an error. Then the table and its index do not agree.
+        """
+        (runs,) = writer.execute("SELECT count(*) FROM runs NOT INDEXED").fetchone()
+        (in_index,) = writer.execute(
+            "SELECT count(started_wall_ns) FROM runs INDEXED BY runs_by_start"
+        ).fetchone()
+        if runs != in_index:
+            self._runs = min(runs, in_index)
+            raise sqlite3.DatabaseError("its table of runs and their index differ")
+        self._runs = runs
+
+    def _count_anew(self) -> None:
+        """Count by a new connection: the writer has pages in memory that may differ by now."""
+        uri = f"{self.path.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(
+            sqlite3.connect(uri, uri=True, timeout=self._lock_seconds)
+        ) as other:
+            self._count(other)
 
     def close(self) -> None:
         """Write the waiting data and close; log what cannot be written even now."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self.flush()
         with self._lock:
             if self._pending or self._blocks:

@@ -254,6 +254,34 @@ def test_flipped_bytes_cost_single_runs_and_are_health(tmp_path, daemon_store):
     assert store.runs_lost == len(told - stored(store.path))
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_page_that_hides_runs_without_an_error_is_noticed(tmp_path, daemon_store, is_open):
+    """The regular count of an open store finds it, and so does the next start."""
+    store = daemon_store(tmp_path / "runs.db")
+    told = finish(store, 0, 100)
+    checkpoint(store.path)
+    store.flush()
+    if not is_open:
+        store.close()
+    with store.path.open("r+b") as file:  # the root of the table leads to its last page twice
+        file.seek(PAGE)
+        root = file.read(PAGE)
+        file.seek(PAGE + int.from_bytes(root[12:14], "big"))
+        file.write(root[8:12])
+    hidden = len(told - stored(store.path))
+    assert hidden > 0
+    if is_open:
+        store.prune((NOW + 100) * S, S, 365 * 86_400 * S)
+        assert store.problem == "its table of runs and their index differ"
+        store.flush()
+    else:
+        store = daemon_store(store.path)
+    assert store.problem is None
+    assert "the store was damaged" in store.note
+    assert stored(store.path) == told
+    assert store.runs_lost == 0
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_flipped_bytes_before_a_start_cost_at_most_what_they_hit(tmp_path, daemon_store, seed):
     store = Store(tmp_path / "runs.db")
