@@ -23,6 +23,7 @@ from typing import NamedTuple
 from ...parsers.errors import UserError
 from ...parsers.nvpmodel import PowerMode, find_mode, mode_in_answer, parse_modes, wants_reboot
 from ..base import read_regular, sync_directory, write_atomic
+from ..children.bounded import run_bounded
 from ..paths import exists
 
 SOCKET = Path("/run/tegrascope/power.sock")
@@ -31,6 +32,7 @@ _NVPMODEL, _CLOCKS = "nvpmodel", "jetson_clocks"
 # nvpmodel waits for a lock that a desktop's indicator may hold.
 _PROGRAM_SECONDS = 60.0
 _LONGEST_LINE = 200
+_ANSWER_CHARACTERS = 4096
 _STATE_BYTES, _CONF_BYTES = 4096, 1 << 18
 # Without a client and without anything to restore the unit ends; systemd keeps the socket.
 _IDLE_SECONDS = 10.0
@@ -53,14 +55,7 @@ class ProgramOutput(NamedTuple):
 def run_program(*argv: str) -> ProgramOutput:
     """Run a program with an empty standard input, so that no question is ever answered with yes."""
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_PROGRAM_SECONDS,
-            check=False,
-        )
+        done = run_bounded(argv, _PROGRAM_SECONDS, joins_errors=True)
     except FileNotFoundError:
         raise UserError(f"{argv[0]} was not found", "apt install nvidia-l4t-nvpmodel") from None
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -437,7 +432,7 @@ class PowerClient:
         """Send a line and return the answer's fields, or raise ``UserError``."""
         try:
             self._socket.sendall(f"{line}\n".encode())
-            answer = self._lines.readline()
+            answer = self._lines.readline(_ANSWER_CHARACTERS)
         except OSError:
             answer = ""
         kind, _, words = answer.strip().partition(" ")

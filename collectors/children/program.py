@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.records import Record
 from ..base import SYSTEM_CLOCK, Clock
+from .bounded import run_bounded
 from .process import LineChild, cannot_start
 
 # 3.10 has no ``-P``; there the script itself removes its directory from the path.
@@ -73,6 +74,8 @@ def find_executable(name: str) -> Path:
 
 DRIVER = "look at nvidia-smi, or tegrastats on a Jetson: the NVIDIA driver must work first"
 _Answer = TypeVar("_Answer", bound=Record)
+# The graph of the largest model that is read, a million nodes, has some hundreds of megabytes.
+_ANSWER_BYTES = 1 << 29
 
 
 def ask_child(
@@ -83,28 +86,21 @@ def ask_child(
     An error is returned, not raised, because for most callers it is a finding.
     """
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            check=False,
-        )
+        done = run_bounded(command, seconds, most_bytes=_ANSWER_BYTES)
     except subprocess.TimeoutExpired:
         return UserError(f"{library} gave no answer in {seconds:g} s when asked {question}", DRIVER)
     except OSError as error:
-        what = f"the child that asks {library} {question} does not start ({error})"
+        what = f"the child that asks {library} {question} failed ({error})"
         return UserError(what, "see that Python can be run")
-    for line in reversed(done.stdout.splitlines()):
+    for line in reversed(done.stdout.decode("utf-8", "replace").splitlines()):
         try:
             return kind.model_validate_json(line)
         except ValidationError:
             continue  # a library may have printed after it
     code = done.returncode
     how = f"by signal {-code}" if code < 0 else f"by status {code}"
-    errors = [line for line in done.stderr.splitlines() if line.strip()]
+    error_output = done.stderr.decode("utf-8", "replace")
+    errors = [line for line in error_output.splitlines() if line.strip()]
     words = f"; its last words: {errors[-1].strip()[:200]}" if errors else ""
     return UserError(f"{library} ended the process that asked {question}, {how}{words}", DRIVER)
 

@@ -23,6 +23,7 @@ from ...parsers.onnx import ModelFacts, external_locations, read_model
 from ...parsers.onnx.graph import Graph
 from ...parsers.records import Record
 from ...parsers.values import printable
+from ..children.bounded import run_bounded
 from ..children.program import ask_child, python_child
 from ..paths import is_directory, is_file
 
@@ -34,6 +35,8 @@ GENERATOR_VERSION = 1
 # Exit status of the generator where a package is missing.
 MISSING_PACKAGE = 3
 _SHOWN_CHARACTERS = 200
+# ResNet-50 takes some seconds on a board.
+_GENERATE_SECONDS = 600.0
 INSTALL = f"{PIP_INSTALL} onnx onnxruntime"
 
 
@@ -77,14 +80,16 @@ def find_model(model: str, directory: Path) -> Path:
 def _generate(name: str, directory: Path) -> None:
     """Generate in a child process, so that its memory is not counted as that of inference."""
     command = python_child(f"{__package__}.builtin", name, str(directory), name=f"model {name}")
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    what = f"the built-in model {name} could not be generated in {directory}"
+    try:
+        done = run_bounded(command, _GENERATE_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(what, str(error)) from None
+    errors = done.stderr.decode("utf-8", "replace").strip()
     if done.returncode == MISSING_PACKAGE:
-        raise BackendUnavailable(done.stderr.strip(), INSTALL)
+        raise BackendUnavailable(errors, INSTALL)
     if done.returncode != 0:
-        words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        what = f"the built-in model {name} could not be generated in {directory}"
+        words = errors.splitlines() or [f"exit status {done.returncode}"]
         raise UserError(what, words[-1])
 
 

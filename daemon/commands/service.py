@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from ...collectors.base import write_atomic
+from ...collectors.children.bounded import run_bounded
 from ...collectors.paths import exists, is_directory, is_file
 from ...parsers.errors import UserError
 from . import Options, add_command
@@ -28,6 +29,7 @@ _HELPERS = {
     "tegrascope-dla-trace": "collectors.dla.reader",
     "tegrascope-power": "collectors.board.power",
 }
+_PROGRAM_SECONDS = 120.0
 _UNITS = "/etc/systemd/system"
 _SYSUSERS = "/etc/sysusers.d/tegrascope.conf"
 # The sandbox hides these directories from the service, for any mode.
@@ -63,11 +65,14 @@ class _Root:
     def run(self, *argv: str, may_fail: bool = False) -> None:
         def run() -> None:
             try:
-                done = subprocess.run(argv, capture_output=True, text=True, check=False)
+                done = run_bounded(argv, _PROGRAM_SECONDS)
             except FileNotFoundError:
                 raise UserError(f"{argv[0]} was not found", "apt install systemd") from None
+            except subprocess.TimeoutExpired as error:
+                raise UserError(str(error), f"run {' '.join(argv)} by hand") from None
             if done.returncode and not may_fail:
-                problem = " ".join(done.stderr.split()) or f"status {done.returncode}"
+                errors = done.stderr.decode("utf-8", "replace")
+                problem = " ".join(errors.split()) or f"status {done.returncode}"
                 remedy = "fix this, and run the command again"
                 raise UserError(f"{' '.join(argv)}: {problem}", remedy)
 
