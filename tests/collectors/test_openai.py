@@ -68,11 +68,12 @@ def test_tokens_and_times_are_those_of_the_server(server, api, streams):
         assert begin <= min(some.start_ns)
         assert max(ends) <= end
     if streams == 1:  # one stream makes its tokens one after another
-        (some,) = replies
         starts = sorted(at[0] for at in made)
-        for start_ns, first_ns in zip(some.start_ns, some.stages_ns["first_token"], strict=True):
-            step = next(at for at in made if at[0] >= start_ns)
-            assert step[1] <= start_ns + first_ns
+        for some in replies:  # a busy machine takes long, and reports what it has in between
+            first = some.stages_ns["first_token"]
+            for start_ns, first_ns in zip(some.start_ns, first, strict=True):
+                step = next(at for at in made if at[0] >= start_ns)
+                assert step[1] <= start_ns + first_ns
         assert starts == [at[0] for at in made]
 
 
