@@ -447,7 +447,8 @@ def _of_most_slack(problem: Problem, ranked: Sequence[Evaluation]) -> Evaluation
 
     def is_alike(cheaper: Evaluation, one: Evaluation) -> bool:
         difference, half = gap(cheaper, one)
-        return difference <= (half or 0.0)
+        # Without a half, none is known to be cheaper.
+        return half is None or difference <= half
 
     alike = [
         (round(one.worst, 2), len(problem.unmeasured(one.placement)), place)

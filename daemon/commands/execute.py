@@ -79,13 +79,16 @@ def _headline(report: RunReport) -> str:
     return "tegrascope: " + " · ".join(filter(None, parts))
 
 
+_NO_INTERVAL = " (no interval)"
+
+
 def _energy_rows(report: RunReport) -> Iterator[tuple[str, str]]:
     energy, steady = report.energy, report.phases.get("steady")
     if energy is None or steady is None:
         return
     if energy.gross_joules is not None:
         one, mean = energy.gross_interval, energy.gross_joules / steady.seconds
-        limits = "" if one is None else f" ({one.low:.4g} to {one.high:.4g})"
+        limits = _NO_INTERVAL if one is None else f" ({one.low:.4g} to {one.high:.4g})"
         yield "energy", f"{energy.gross_joules:.4g} J{limits}, {mean:.3g} W in the mean"
     else:
         rails = (f"{name} {rail.mean_watts:.3g} W" for name, rail in energy.rails.items())
@@ -101,7 +104,7 @@ def _energy_rows(report: RunReport) -> Iterator[tuple[str, str]]:
         yield "each", " · ".join(each)
     if energy.joules_per_unit is not None:
         one, net = energy.joules_per_unit_interval, energy.net_joules_per_unit
-        limits = "" if one is None else f" ({one.low:.4g} to {one.high:.4g})"
+        limits = _NO_INTERVAL if one is None else f" ({one.low:.4g} to {one.high:.4g})"
         of_them = "" if net is None else f", {net:.3g} J of them net"
         yield "per unit", f"{energy.joules_per_unit:.4g} J per {report.unit}{limits}{of_them}"
 

@@ -173,11 +173,11 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
     change = watts[last] - watts[first]
     joules = middle + watts[first] * before + watts[last] * after
     if timing.clock:
+        if times[0] > window.begin_ns or times[-1] < window.end_ns:
+            return WindowEnergy(joules, readings, None)
         reach = round(timing.clock * 1e9)
         outside = watts[max(bisect_left(times, window.begin_ns - reach) - 1, 0) : first]
         beyond = watts[last + 1 : bisect_right(times, window.end_ns + reach) + 1]
-        if not outside or not beyond:
-            return WindowEnergy(joules, readings, None)
         moved += timing.clock * (
             abs(change)
             + max(abs(w - watts[first]) for w in outside)

@@ -79,6 +79,18 @@ def mean_of_most(figures: Sequence[Figure | None]) -> Figure | None:
     return mean_of_rounds([one.value for one in known], [one.half for one in known])
 
 
+def mean_energy(figures: Sequence[Figure | None]) -> Figure | None:
+    """Return ``mean_of_most`` of energies or powers, without an interval if one of them has none.
+
+    What is not known of one, such as the times of its readings, may be the same in all: their
+    spread does not show it.
+    """
+    mean = mean_of_most(figures)
+    if mean is None or all(one.half is not None for one in present(figures)):
+        return mean
+    return Figure(value=mean.value)
+
+
 def subtract(one: Figure, other: Figure) -> Figure:
     """Return one figure less another, with an interval if both have one.
 

@@ -12,7 +12,7 @@ from ...collectors.board.boards import RailRule
 from ...parsers.inference.events import PhaseName
 from ..measure.blocks import WindowSlice
 from ..measure.energy_report import IDLE_PHASES, measure_energy, timing
-from ..measure.figures import difference, mean_of_most, mean_of_rounds
+from ..measure.figures import difference, mean_energy, mean_of_most, mean_of_rounds
 from ..measure.quality import (
     BUSY_RATIO,
     busiest_gpu_ratio,
@@ -186,11 +186,11 @@ def _together(on: On, rounds: _Rounds, not_run: NotRun | None, turns: int) -> To
         status="ok",
         rounds=len(joints),
         seconds=sum(windows) / len(joints),
-        gross_joules=mean_of_most([one.joules("gross") for one in joints]),
-        net_joules=mean_of_most([one.joules("net") for one in joints]),
-        gross_watts=mean_of_most([one.watts("gross") for one in joints]),
-        net_watts=mean_of_most([one.watts("net") for one in joints]),
-        excess_watts=mean_of_most(excess),
+        gross_joules=mean_energy([one.joules("gross") for one in joints]),
+        net_joules=mean_energy([one.joules("net") for one in joints]),
+        gross_watts=mean_energy([one.watts("gross") for one in joints]),
+        net_watts=mean_energy([one.watts("net") for one in joints]),
+        excess_watts=mean_energy(excess),
         utilization=mean_loads([one.record.load for one in joints]),
         is_steady=is_steady,
         flags=dict(flags),
@@ -233,8 +233,8 @@ def _lane(on: On, place: int, joints: Sequence[Joint], rounds: _Rounds) -> LaneT
                 else None
             ),
             "throughput_ratio": mean_of_most(ratios),
-            "marginal_watts": mean_of_most(added),
-            "marginal_joules_per_inference": mean_of_most(per_inference),
+            "marginal_watts": mean_energy(added),
+            "marginal_joules_per_inference": mean_energy(per_inference),
         }
     )
 

@@ -15,7 +15,7 @@ from ...parsers import signals
 from ...parsers.errors import UserError
 from ...parsers.inference.events import plural
 from ..measure.blocks import Block, CorruptBlockError, WindowSlice, decode, join
-from ..measure.figures import mean_of_most, mean_of_rounds, present
+from ..measure.figures import mean_energy, mean_of_rounds, present
 from ..measure.run_report import UNKNOWN, Energy, Figure, Interval, RailEnergy, RunReport
 from ..measure.utilization import mean_present
 from ..store.history import History
@@ -219,7 +219,7 @@ def _workloads(runs: Sequence[RunReport]) -> Table:
         every = [run for run in runs if (run.workload, run.device) == (workload, device)]
         good = [run for run in every if run.outcome == "ok"]
         latency = mean_of_rounds([run.latency.p50_seconds for run in good if run.latency])
-        net = mean_of_most(present(energy_of(one, "net") for one in good))
+        net = mean_energy(present(energy_of(one, "net") for one in good))
         cells = with_half(latency, seconds), with_half(net, joules)
         flagged = sum(bool({*run.quality} - {"simulated"}) for run in every)
         rows.append((workload, device, str(len(every)), str(len(good)), *cells, str(flagged)))

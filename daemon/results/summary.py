@@ -11,7 +11,14 @@ from typing import Literal, NamedTuple, cast
 
 from ...parsers.inference.events import StageName
 from ..measure.blocks import WindowSlice
-from ..measure.figures import difference, mean_of_most, mean_of_rounds, present, student
+from ..measure.figures import (
+    difference,
+    mean_energy,
+    mean_of_most,
+    mean_of_rounds,
+    present,
+    student,
+)
 from ..measure.quality import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
 from ..measure.run_report import (
     Device,
@@ -237,9 +244,9 @@ def summarise_accelerator(one: Measured) -> AcceleratorResult:
         },
         latency_seconds=mean_of_most(medians),
         throughput_per_second=mean_of_rounds(present(r.throughput_per_second for r in reports)),
-        gross_joules_per_inference=mean_of_most([energy_of(r, "gross") for r in reports]),
-        net_joules_per_inference=mean_of_most([energy_of(r, "net") for r in reports]),
-        counter_joules_per_inference=mean_of_most(list(map(_counter_energy, reports))),
+        gross_joules_per_inference=mean_energy([energy_of(r, "gross") for r in reports]),
+        net_joules_per_inference=mean_energy([energy_of(r, "net") for r in reports]),
+        counter_joules_per_inference=mean_energy(list(map(_counter_energy, reports))),
         mean_watts=mean_of_rounds(present(map(mean_watts, reports))),
         utilization=mean_loads(
             [{n: load.mean_ratio for n, load in each.utilization.items()} for each in telemetry]

@@ -29,7 +29,7 @@ from ...parsers.values import DLAS
 from ..measure.blocks import Block
 from ..measure.dla import POWERED, SOURCES, by_core
 from ..measure.energy import interval_ns
-from ..measure.figures import difference, mean_of_most, mean_of_rounds, present
+from ..measure.figures import difference, mean_energy, mean_of_rounds, present
 from ..measure.run_report import Figure
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures, gate_figures, load_figures, zone_figures
@@ -449,7 +449,7 @@ def _entry(runs: Sequence[_Run], kind: str) -> _Entry:
         precision=newest["requested_precision"],
         flags=Counter(flag for run in runs for flag in run["quality"] or () if flag not in _QUIET),
         latency_seconds=mean_of_rounds(latency),
-        joules=mean_of_most(joules),
+        joules=mean_energy(joules),
         gpu_ratio=mean_of_rounds(gpu, floor=_LOAD_STEP / 2),
         dla=_dla_use(newest["device"], runs),
         known={"latency": len(latency), "energy": len(present(joules)), "gpu": len(gpu)},
