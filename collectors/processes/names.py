@@ -14,6 +14,9 @@ _LONGEST = 64
 # A process whose arguments and whose name in the kernel are blank.
 _NAMELESS = "unnamed"
 _REMEMBERED_NS = 10_000_000_000
+# A process begins as a copy of its parent, and has no arguments for a moment of its own start. So
+# the name of a younger one is not remembered.
+_YOUNG_NS = 2_000_000_000
 _INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby|node|java|bash|sh|dash)[0-9.]*")
 # Docker, Podman, containerd and CRI-O put the 64 digits of a container into the cgroup's name.
 _CONTAINER = re.compile(
@@ -129,7 +132,12 @@ class ProcessNames:
         known = self._known.get(process.pid)
         if known is not None and known[0] == process.started_ns:
             return known[1]
-        name = OWN_PROCESS if self._is_ours(process) else self._describe(process)
+        if self._is_ours(process):
+            name = OWN_PROCESS
+        else:
+            name = self._describe(process)
+            if self._clock.boottime_ns() - process.started_ns < _YOUNG_NS:
+                return name
         while len(self._known) >= _KNOWN_AT_MOST:
             del self._known[next(iter(self._known))]
         self._known[process.pid] = process.started_ns, name

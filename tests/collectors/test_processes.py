@@ -295,6 +295,18 @@ def test_hostile_name_in_the_kernel_costs_nobody_else_a_row(table, tmp_path, nam
     assert names.name(7) == shown
 
 
+def test_process_that_becomes_another_program_gets_its_name(table, tmp_path):
+    """A shell forks and then executes: the first look may meet the copy of the shell."""
+    clock = HandClock()
+    names = ProcessNames(tmp_path, own=-1, clock=clock)
+    seen = []
+    for seconds, command in ((0, b""), (1, b"/bin/detector\0"), (5, b"/bin/detector\0")):
+        table.add(7, "sh", 1.0, clock.seconds, command)
+        seen.append(names.name_of(names.table.entry(7)._replace(started_ns=int(1e15))))
+        clock.seconds = 1e6 + seconds
+    assert seen == ["sh", "detector", "detector"]
+
+
 def test_damaged_row_costs_nobody_else_a_row(table, tmp_path):
     clock = HandClock()
     watch = ProcessWatch(top=10, known=ProcessNames(tmp_path, own=-1, clock=clock), clock=clock)

@@ -11,7 +11,8 @@ from pkgutil import walk_packages
 import pytest
 
 import tegrascope.collectors
-import tegrascope.daemon
+import tegrascope.daemon.export
+import tegrascope.daemon.session
 from tegrascope.collectors.base import Companion, OutageLog, Stamped, SystemClock
 from tegrascope.collectors.board.readers import Column, KernelFile, Reading
 from tegrascope.collectors.board.sysfs import RailCompanion, SysfsCompanion
@@ -206,7 +207,7 @@ def is_companion(member: object) -> bool:
 def test_each_companion_has_its_row():
     """A new companion needs its row in ``COMPANIONS``."""
     found: set[object] = set()
-    for package in (tegrascope.collectors, tegrascope.daemon):
+    for package in (tegrascope.collectors, tegrascope.daemon.export, tegrascope.daemon.session):
         for module in walk_packages(package.__path__, f"{package.__name__}."):
             # These programs end without their library, and hold no companion.
             if module.name.rpartition(".")[2] not in ("otlp_sender", "__main__"):
