@@ -173,7 +173,7 @@ def _reason(error: Exception) -> str:
     return file_error(error).message if isinstance(error, OSError) else str(error)
 
 
-def _lost_commits(log: Path, read: int) -> int:
+def _lost_commits(log: Path, read: int, size: int) -> int:
     """Return how many commits at the end of a write-ahead log SQLite did not read.
 
     A power cut tears at most the last one, which was not acknowledged. More are a damaged log. A
@@ -182,6 +182,7 @@ def _lost_commits(log: Path, read: int) -> int:
     Args:
         log: The file, as <https://sqlite.org/fileformat2.html#walformat> describes it.
         read: Frames that SQLite read.
+        size: Of a page; that of the header may be damaged.
     """
     commits = 0
     with log.open("rb") as file:
@@ -193,7 +194,7 @@ def _lost_commits(log: Path, read: int) -> int:
             sums[0] = (sums[0] + first + sums[1]) & 0xFFFFFFFF
             sums[1] = (sums[1] + second + sums[0]) & 0xFFFFFFFF
         is_whole = header[24:] == struct.pack(">2I", *sums)
-        size, salts = int.from_bytes(header[8:12], "big"), header[16:24]
+        salts = header[16:24]
         file.seek(read * (24 + size), os.SEEK_CUR)
         while len(frame := file.read(24)) == 24:
             is_commit = frame[4:8] != bytes(4)
@@ -353,7 +354,7 @@ class Store:
         _, read, _ = writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         lost = self._is_log_short
         with contextlib.suppress(FileNotFoundError):
-            lost |= read >= 0 and _lost_commits(self._beside("-wal"), read) > 1
+            lost |= read >= 0 and _lost_commits(self._beside("-wal"), read, Pages(files).size) > 1
         if not lost:
             return
         self._is_log_short = False

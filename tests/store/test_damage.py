@@ -300,6 +300,19 @@ def test_flipped_bytes_before_a_start_cost_at_most_what_they_hit(tmp_path, daemo
     assert again.problem is None
 
 
+@pytest.mark.parametrize("at", range(32))
+def test_any_damage_of_the_header_of_a_log_costs_nothing(tmp_path, daemon_store, at):
+    store = daemon_store(tmp_path / "runs.db")
+    told = finish(store, 0, 5)
+    path = kill(store, tmp_path / "killed")
+    content = bytearray(log_of(path).read_bytes())
+    content[at] ^= 2
+    log_of(path).write_bytes(content)
+    again = daemon_store(path)
+    assert "the log of the store was damaged" in again.note
+    assert stored(path) == told
+
+
 @pytest.mark.parametrize("at", [0.0, 0.3, 0.9])
 def test_runs_behind_the_damage_of_a_log_are_read(tmp_path, daemon_store, at):
     """SQLite stops at the first damaged frame, without a word."""
