@@ -305,6 +305,8 @@ class ReplaySource:
         self._times = LogTimes(interval_seconds)
         self._clock = clock
         self._stopping = threading.Event()
+        if path.is_fifo():  # it would wait for a writer, and give its lines once only
+            raise UserError(f"{path} is a named pipe", "read it with telemetry.source: stream")
         with LogFile(path) as log:
             log.read1(1)
         if log.problem is not None:

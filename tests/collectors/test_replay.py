@@ -203,6 +203,12 @@ def test_what_cannot_be_replayed_is_refused(tmp_path):
             ReplaySource(write(tmp_path / "log", []), speed)
 
 
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="is a named pipe: read it with telemetry"):
+        ReplaySource(tmp_path / "pipe")
+
+
 def test_an_empty_log_ends_at_once(tmp_path):
     """No lines, no error."""
     assert list(ReplaySource(write(tmp_path / "log", [])).lines()) == []
