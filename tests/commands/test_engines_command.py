@@ -251,7 +251,10 @@ def test_calibration_cache_is_made_and_used(state, tmp_path, monkeypatch, capsys
     ("changes", "problem"),
     [
         ({"--data": "none"}, "there is no data at"),
-        ({"-o": "no/such/place.cache"}, "there is no directory no/such"),
+        (
+            {"-o": "no/such/place.cache"},
+            "no/such/place.cache: No such file or directory: name a writable file",
+        ),
     ],
 )
 def test_calibration_without_data_or_place_is_refused(
