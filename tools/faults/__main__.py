@@ -52,13 +52,15 @@ class Campaign:
             return self._observe(kind, self.daemon)
         daemon = Daemon(self._folder / str(self._number), self._peer, kind.store)
         tally = self.tallies[kind.name]
+        if kind.is_refused:
+            tally.injected += 1
+            return _refusal(daemon)
         if daemon.wait(lambda: daemon.live and daemon.finished) is None:
             tally.injected += 1
             daemon.stop()
             return [f"it did not start: {daemon.log[-1:]}"]
-        # Its start was the fault. A store that stays full or read-only is not ready, and right.
-        stays_bad = kind.store.startswith("mount") and not kind.must
-        wrong = self._observe(kind, daemon, must_be_ready=not stays_bad)
+        # Its start was the fault.
+        wrong = self._observe(kind, daemon, must_be_ready=not kind.stays_unready)
         daemon.stop()
         return wrong
 
@@ -99,6 +101,18 @@ class Campaign:
         first = next(iter(self.tallies))
         for run in set(self.daemon.told) - self.daemon.destroyed - self.daemon.stop():
             self.tallies[self._kind_of.get(run, first)].lost += 1
+
+
+def _refusal(daemon: Daemon) -> list[str]:
+    """Return what is wrong with the end of a daemon that may not start on its store."""
+    is_live = daemon.wait(lambda: daemon.live) is not None
+    has_ended = daemon.process.poll() is not None
+    daemon.stop()
+    if is_live or not has_ended:
+        return ["it did not refuse that store"]
+    if len(daemon.log) != 1 or not daemon.log[0].startswith("tegrascope: "):
+        return [f"its refusal is not one line: {daemon.log[:3]}"]
+    return []
 
 
 def table(tallies: dict[str, Tally]) -> str:

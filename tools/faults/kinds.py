@@ -26,6 +26,9 @@ class Kind:
         must: Rules that hold after it; each returns what is wrong, or None.
         needs_root: Whether it needs the right to mount, or to enter a namespace.
         store: Shell commands that make the store of a daemon of its own; None for the one of all.
+        is_refused: Whether the daemon must refuse to start on that store, with one line.
+        stays_unready: Whether the store cannot be written, so that the daemon serves telemetry, and
+            says that it is not ready.
     """
 
     name: str
@@ -33,6 +36,8 @@ class Kind:
     must: tuple[Rule, ...] = ()
     needs_root: bool = False
     store: str | None = None
+    is_refused: bool = False
+    stays_unready: bool = False
 
 
 @dataclass

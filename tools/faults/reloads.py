@@ -71,8 +71,8 @@ _RULES = (answers, is_quiet, stays_small, runs_again)
 KINDS = (
     *(Kind(f"reload {what}", reload(_writes(text)), _RULES) for what, text in TEXTS.items()),
     *(Kind(f"reload {what}", reload(make), _RULES) for what, make in PLACES.items()),
-    Kind("start: FIFO as token", nothing, store="mkfifo token"),
-    Kind("start: directory as token", nothing, store="mkdir token"),
-    Kind("start: endless device as token", nothing, store="ln -s /dev/zero token"),
-    Kind("start: FIFO as lock", nothing, store="mkfifo tegrascope.db.lock"),
+    Kind("start: FIFO as token", nothing, store="mkfifo token", is_refused=True),
+    Kind("start: directory as token", nothing, store="mkdir token", is_refused=True),
+    Kind("start: endless device as token", nothing, store="ln -s /dev/zero token", is_refused=True),
+    Kind("start: FIFO as lock", nothing, store="mkfifo tegrascope.db.lock", stays_unready=True),
 )

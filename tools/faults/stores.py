@@ -311,9 +311,15 @@ KINDS = (
         "start: garbage as store", nothing, store="yes no database | head -c 20000 >tegrascope.db"
     ),
     Kind("start: empty file as store", nothing, store=": >tegrascope.db"),
-    Kind("start: directory as store", nothing, store="mkdir tegrascope.db"),
-    Kind("start: full store", nothing, needs_root=True, store=_FULL),
-    Kind("start: read-only store", nothing, needs_root=True, store="mount -t tmpfs -o ro none ."),
+    Kind("start: directory as store", nothing, store="mkdir tegrascope.db", stays_unready=True),
+    Kind("start: full store", nothing, needs_root=True, store=_FULL, stays_unready=True),
+    Kind(
+        "start: read-only store",
+        nothing,
+        needs_root=True,
+        store="mount -t tmpfs -o ro none .",
+        stays_unready=True,
+    ),
     Kind(
         "disk full, then free",
         fill_disk,
