@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...collectors.base import open_regular
+from ...collectors.paths import exists
 from ...parsers.errors import UserError, file_error
 from ..measure.run_report import RunReport
 from ..measure.timeline import SealedBlock
@@ -311,9 +312,9 @@ class Store:
                 self._take_rescued(writer)
                 self._count(writer)
                 self._sizes = files.sizes
+            self._inode = self.path.stat().st_ino
             self._opened = stack.pop_all()
         self._files = files
-        self._inode = self.path.stat().st_ino
         self._writer = writer
         return writer
 
@@ -411,7 +412,7 @@ class Store:
 
     def _take_rescued(self, writer: sqlite3.Connection) -> None:
         """Move the runs that were saved from a damaged file into the database."""
-        if not self._rescue.exists():
+        if not exists(self._rescue):
             return
         if not _is_rescue(self._rescue):
             _LOG.error("%s: it has no runs that can be read", self._rescue)
@@ -506,6 +507,8 @@ class Store:
                 self._flush()
 
     def _flush(self) -> None:
+        if self._is_closed:
+            return  # another thread came late, and would open the file again
         try:
             writer = self._ready()
             while self._pending:
@@ -674,15 +677,16 @@ class Store:
 
     def close(self) -> None:
         """Write the waiting data and close; log what cannot be written even now."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self.flush()
         with self._lock:
+            if self._is_closed:
+                return
+            if self._is_daemon or self._pending or self._blocks:
+                self._flush()
             if self._pending or self._blocks:
                 counts = (len(self._pending), len(self._blocks))
                 _LOG.error("%d run(s) and %d block(s) of samples could not be written", *counts)
             self._close()
+            self._is_closed = True
 
 
 def _needs_more(writer: sqlite3.Connection, database_bytes: int) -> bool:

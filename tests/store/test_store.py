@@ -216,6 +216,15 @@ def test_run_in_flight_is_closed_when_the_store_opens_late(tmp_path, daemon_stor
     assert stored(path) == {"flying", "present"}
 
 
+def test_closed_store_is_not_opened_again_by_a_thread_that_comes_late(tmp_path):
+    path = tmp_path / "runs.db"
+    store = Store(path, is_daemon=True)
+    store.close()
+    store.flush()
+    assert not store.finish(report("late"))
+    Store(path, is_daemon=True).close()  # its lock is free
+
+
 def test_place_of_another_user_is_refused_at_the_start(tmp_path, daemon_store):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="--state-dir"):
