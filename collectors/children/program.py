@@ -48,13 +48,22 @@ def python_child(module: str, *arguments: str, name: str | None = None) -> tuple
     Args:
         name: What a list of processes shows behind ``tegrascope-``; by default, the module's name.
     """
-    entries = (str(Path(entry).absolute()) for entry in sys.path if entry)
-    path = [entry for entry in dict.fromkeys(entries) if entry != str(Path.cwd())]
+    path = _path_of_imports()
     if _PACKAGE.name == "tegrascope" and str(_PACKAGE.parent) not in path:
         path.append(str(_PACKAGE.parent))  # run from where it lies, without an installation
     shown = f"tegrascope-{name or module.rpartition('.')[2]}"
     child = (sys.executable, *_SAFE_PATH, str(_SCRIPT), shown, module, os.pathsep.join(path))
     return (*child, *arguments)
+
+
+def _path_of_imports() -> list[str]:
+    """Return our path of imports in absolute entries, without the current directory."""
+    try:
+        current = Path.cwd()
+    except OSError:  # it was removed, so nothing can be imported from it or below it
+        return [entry for entry in dict.fromkeys(sys.path) if Path(entry).is_absolute()]
+    entries = [str(current / entry) for entry in sys.path if entry]
+    return [entry for entry in dict.fromkeys(entries) if entry != str(current)]
 
 
 def start_tied(argv: Sequence[str], env: Mapping[str, str] | None = None) -> LineChild:

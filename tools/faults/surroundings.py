@@ -26,7 +26,7 @@ STARTS: Mapping[str, str] = {
     "500 inherited descriptors": "[os.set_inheritable(os.dup(2), True) for _ in range(500)]",
     "no environment": "os.environ.clear()",
     "no home": "os.environ.update(HOME='/nonexistent')",
-    "odd language": "os.environ.update(LANG='xx_YY.nonsense', LC_ALL='xx', PYTHONIOENCODING='x')",
+    "odd language": "os.environ.update(LANG='xx_YY.nonsense', LC_ALL='xx')",
     "odd time zone": "os.environ.update(TZ='No/Such\\xff')",
     "a notify socket that is gone": "os.environ.update(NOTIFY_SOCKET='/nonexistent/notify')",
     "an odd watchdog": "os.environ.update(WATCHDOG_USEC='soon', WATCHDOG_PID='x')",
