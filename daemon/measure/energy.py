@@ -303,12 +303,14 @@ class EnergyCounters:
             if rail in self._rails:
                 self._rails[rail].add(monotonic_ns, watts, widest, counted.get(rail))
             elif len(self._rails) < _RAILS_AT_MOST:
-                self._rails[rail] = _Counter(monotonic_ns, watts, counted=counted.get(rail))
+                self._rails[rail] = _Counter(
+                    monotonic_ns, max(watts, 0.0), counted=counted.get(rail)
+                )
         if self.rule is not None and (module := self.rule.watts(power)) is not None:
             # The sum of the counters of the total rails, if each has one.
             total_counted = self.rule.watts(counted)
             if self._module is None:
-                self._module = _Counter(monotonic_ns, module, counted=total_counted)
+                self._module = _Counter(monotonic_ns, max(module, 0.0), counted=total_counted)
             else:
                 self._module.add(monotonic_ns, module, widest, total_counted)
 
@@ -335,12 +337,15 @@ class _Counter:
     counted_watts: float = 0.0
 
     def add(self, at_ns: int, watts: float, widest: float, counted: float | None = None) -> None:
+        # A rail draws no less than nothing. A reading below zero is the zero error of its monitor,
+        # and a counter cannot fall. Readings are clipped, and not the sum: a sum that owes joules
+        # would hide the next seconds of real work.
+        watts = max(watts, 0.0)
         if at_ns - self.at_ns <= widest:
             seconds = (at_ns - self.at_ns) / 1e9
             self.waiting_joules += (self.watts + watts) / 2 * seconds
             self.waiting_seconds += seconds
-            # A rail whose current is near zero may read below it, and a counter cannot fall.
-            self.joules += max(self._grown(counted), 0.0)
+            self.joules += self._grown(counted)
             self.seconds += seconds
         else:
             self.waiting_joules = self.waiting_seconds = 0.0
