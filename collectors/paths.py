@@ -30,6 +30,12 @@ def is_directory(path: Path) -> bool:
     return mode is not None and stat.S_ISDIR(mode)
 
 
+def is_pipe(path: Path) -> bool:
+    """Return whether a named pipe is at a path, or raise ``OSError`` as ``exists`` does."""
+    mode = _mode(path)
+    return mode is not None and stat.S_ISFIFO(mode)
+
+
 def _mode(path: Path) -> int | None:
     try:
         return path.stat().st_mode

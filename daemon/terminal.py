@@ -10,7 +10,7 @@ from math import floor, log10
 from pathlib import Path
 from typing import TextIO
 
-from ..collectors.paths import is_file
+from ..collectors.paths import exists, is_directory, is_file
 from ..parsers.errors import UserError
 from ..parsers.values import printable
 
@@ -58,7 +58,7 @@ def check_output(path: Path | None, option: str = "-o") -> None:
     if path is None:
         return
     try:
-        if path.is_dir():
+        if is_directory(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if _is_replaced(path):
             part = _part_of(path.resolve())
@@ -78,9 +78,9 @@ def _is_replaced(path: Path) -> bool:
     is_of_kernel = path.parent.resolve().parts[1:2] in (("dev",), ("proc",))
     if is_of_kernel and path.is_symlink():
         return False
-    if not target.exists():
+    if not exists(target):
         return True
-    return target.is_file() and os.access(target, os.W_OK) and os.access(target.parent, os.W_OK)
+    return is_file(target) and os.access(target, os.W_OK) and os.access(target.parent, os.W_OK)
 
 
 def _part_of(target: Path) -> Path:
@@ -95,7 +95,7 @@ def _replacing(path: Path) -> Iterator[TextIO]:
     part = _part_of(target)
     try:
         with part.open("x", encoding="utf-8", newline="\n") as output:
-            if target.exists():
+            if exists(target):
                 _copy_owner(target, output.fileno())
             yield output
             output.flush()

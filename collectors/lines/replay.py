@@ -23,6 +23,7 @@ from ...parsers.tegrastats.prefix import read_prefix
 from ...parsers.tegrastats.values import read_time
 from ..base import SYSTEM_CLOCK, Clock, Stamped
 from ..children.process import LONGEST_LINE
+from ..paths import is_pipe
 from .collector import Opening, SourceSettings, TegrastatsCollector
 
 LONGEST_STEP_SECONDS = 10.0
@@ -305,7 +306,7 @@ class ReplaySource:
         self._times = LogTimes(interval_seconds)
         self._clock = clock
         self._stopping = threading.Event()
-        if path.is_fifo():  # it would wait for a writer, and give its lines once only
+        if is_pipe(path):  # it would wait for a writer, and give its lines once only
             raise UserError(f"{path} is a named pipe", "read it with telemetry.source: stream")
         with LogFile(path) as log:
             log.read1(1)

@@ -628,7 +628,7 @@ def _limit_memory(path: Path, most_bytes: int) -> None:
     """Limit what this process may take beyond its libraries and the file that it maps."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     own_bytes = pages * resource.getpagesize()
-    file_bytes = path.stat().st_size if path.is_file() else 0
+    file_bytes = path.stat().st_size if is_file(path) else 0
     limit = own_bytes + file_bytes + most_bytes
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:

@@ -83,12 +83,12 @@ def examine(
 ) -> int:
     """Gather evidence, in so many seconds if given; print the verdicts, and write the file."""
     path = arguments.output or _FILE
+    check_output(path)
     if not arguments.anyway and not read_board(board.machine).may_be_jetson:
         raise UserError(
             "this machine is not a Jetson, and the assumptions are about Jetsons",
             "run prove on a board; --anyway tries what is possible here",
         )
-    check_output(path)
     board.without_root = arguments.no_sudo
     if not arguments.no_sudo:
         if board.machine.uid != 0:

@@ -302,7 +302,7 @@ _FORMS = (
     " bench, or a build log"
 )
 _SHORTEST_KEY = 6
-_LIST_OF_7 = re.compile(r"-{5,} *Layers running on (?:DLA|GPU): *$", re.MULTILINE)
+_LIST_OF_7 = re.compile(r"(?<!-)-{5,} *Layers running on (?:DLA|GPU): *$", re.MULTILINE)
 
 
 def check_builder(graph: Graph, inspection: Inspection, answers: LayerAnswers) -> EvidenceCheck:

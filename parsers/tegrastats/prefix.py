@@ -32,7 +32,7 @@ _NO_YEAR = 1972
 _MONTHS = {name: number for number, name in enumerate(calendar.month_abbr) if name}
 
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?")
-_RECORDER = re.compile(rf"\s*({_NUMBER.pattern})::\s*")
+_RECORDER = re.compile(rf"({_NUMBER.pattern})::\s*")
 _FRACTION = r"(?:[.,](?P<{}>[0-9]{{1,12}}))?"
 _CLOCK = "[0-9]{2}:[0-9]{2}:[0-9]{2}"
 _TIME = re.compile(
@@ -118,7 +118,7 @@ def read_prefix(line: str) -> Prefix:
         line = line[1:]
     if line[:1] == "{" and (inner := _read_json(line)) is not None:
         return inner
-    found = _RECORDER.match(line)
+    found = _RECORDER.match(line, len(line) - len(line.lstrip()))
     if found is not None:
         kind, ns = _count(found[1]) or (None, 0)
         return Prefix(kind, ns, line[found.end() :], found.end())

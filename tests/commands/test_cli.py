@@ -579,7 +579,7 @@ def test_runs_of_a_store_elsewhere(tmp_path, capsys):
     [
         ("inspect", "--json", "a\udcff.onnx"),
         ("parse", "good.log", "a\udcff.log"),
-        ("exec", "--workload", "\udced\udca0\udc80", "--", "true"),
+        ("exec", "--workload", "job", "--json", "\udced\udca0\udc80", "--", "true"),
         ("top", "--url", "http://a\udcff"),
         ("check-config", "a\udcff.yaml"),
     ],

@@ -358,7 +358,9 @@ def test_headers_file_that_is_no_small_file_is_named(receiver, tmp_path):
     file = tmp_path / "headers"
     os.mkfifo(file)
     assert str(file) in sender(receiver, headers_file=str(file)).send(a_page()).problem
-    assert "is not a file of" in sender(receiver, headers_file="/dev/zero").send(a_page()).problem
+    assert (
+        "is not a regular file" in sender(receiver, headers_file="/dev/zero").send(a_page()).problem
+    )
 
 
 def test_header_with_control_characters_is_named_without_its_value(receiver, tmp_path):

@@ -20,9 +20,10 @@ UNITS = frozenset(
 """Base units as they end a name, and the quotients that have names of their own."""
 
 COUNTED = frozenset(
-    {"active", "backlog", "causes", "dropped", "errors", "events", "failures", "flag", "inferences",
-     "layers", "length", "misses", "missing", "online", "refused", "restarts", "runs", "samples",
-     "sent", "skipped", "tasks", "units", "unparsed", "unknown", "up"}
+    {"active", "backlog", "causes", "damages", "dropped", "errors", "events", "failures", "flag",
+     "inferences", "layers", "length", "lost", "misses", "missing", "online", "points", "refused",
+     "restarts", "runs", "samples", "sent", "skipped", "tasks", "units", "unparsed", "unknown",
+     "unreadable", "up"}
 )  # fmt: skip
 """What stands at the end of a name without a unit: things counted, and states of 0 or 1."""
 

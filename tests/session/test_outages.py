@@ -312,10 +312,10 @@ def test_a_file_that_spoils_its_reading_costs_its_own_values(tmp_path):
 class OddCollector(LineCollector):
     """Cannot read a line that nobody thought of."""
 
-    def _read(self, line: Stamped[str]) -> Stamped[Sample]:
+    def _read(self, line: Stamped[str]) -> list[Stamped[Sample]]:
         if line.value == "odd":
             raise IndexError("list index out of range")
-        return Stamped(line.monotonic_ns, line.wall_ns, parse_line(line.value))
+        return [Stamped(line.monotonic_ns, line.wall_ns, parse_line(line.value))]
 
 
 def test_a_line_of_telemetry_that_fails_in_us_costs_itself_only(caplog):

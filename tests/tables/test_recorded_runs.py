@@ -244,7 +244,7 @@ def test_an_interval_is_longer_than_nothing(interval, capsys):
     with pytest.raises(SystemExit) as ended:
         main(command)
     assert ended.value.code == 2
-    assert "is not a number of seconds above 0" in capsys.readouterr().err
+    assert "is not a time above 0" in capsys.readouterr().err
 
 
 def test_a_log_without_records_is_one_line(tmp_path, capsys):

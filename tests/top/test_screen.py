@@ -1,5 +1,6 @@
 """The screen as lines: of any page, in a window of any size."""
 
+import json
 from dataclasses import replace
 from typing import Any, cast
 
@@ -227,14 +228,12 @@ def test_runs_are_asked_for_when_one_has_ended():
 
 
 def test_another_program_is_one_line():
-    class Other:
-        url = "http://robot"
-
-        def get(self, path):
-            return {"path": path}
+    class Other(ApiClient):
+        def get(self, path, read=json.loads):
+            return {"path": path, "read": read}
 
     with pytest.raises(UserError, match="does not answer as a daemon"):
-        client_of(Other()).ask()
+        client_of(Other("http://robot")).ask()
 
 
 def test_terminal_without_utf_8_gets_ascii():
