@@ -370,6 +370,7 @@ class Store:
         # Rows of which not even the id can be read are counted by their number before.
         begun = sum(run_id not in self._pending for run_id in self._running)
         lost = max(saved.lost, self._runs - saved.runs - begun)
+        is_known = self._writer is not None
         self._close()
         self._suspicion = None
         # Their begin was in the file; their end is written in any case.
@@ -381,7 +382,7 @@ class Store:
         else:
             text = f"{self.path} was {damage.reason} while the daemon ran, and opened again"
         if saved.runs or lost > 0:
-            text += f": {_words(Saved(saved.runs, lost))}"
+            text += f": {_words(Saved(saved.runs, lost), is_known=is_known)}"
         self._report_damage(text, lost)
 
     def _save(self, files: Files) -> Saved:
@@ -714,9 +715,11 @@ def _is_rescue(path: Path) -> bool:
     return result == "ok" and table is not None
 
 
-def _words(saved: Saved) -> str:
+def _words(saved: Saved, *, is_known: bool = False) -> str:
+    """Return what became of the runs; at a start, nobody knows how many there were."""
     text = f"{saved.runs} run(s) were read from its pages"
-    return f"{text}, and {saved.lost} are lost" if saved.lost > 0 else text
+    least = "" if is_known else "at least "
+    return f"{text}, and {least}{saved.lost} are lost" if saved.lost > 0 else text
 
 
 def _recover(writer: sqlite3.Connection) -> None:

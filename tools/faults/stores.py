@@ -175,13 +175,17 @@ def _is_whole(record: bytes, left: bytes) -> bool:
     return True
 
 
-def judge(daemon: Daemon, told: set[str], kept: set[str], counted: float, what: str) -> str | None:
+def judge(
+    daemon: Daemon, told: set[str], kept: set[str], counted: float, *, is_exact: bool
+) -> str | None:
     """Return what is wrong with the runs after damage, and note those that are gone.
 
     Args:
         told: Runs that were reported as stored before the damage.
         kept: Those of them that it left readable.
         counted: Runs that the daemon reports as lost or unreadable.
+        is_exact: Whether it can know the number; otherwise it says "at least", or that the log was
+            damaged.
     """
     missing = told - daemon.stored() - daemon.destroyed
     daemon.destroyed |= missing
@@ -190,8 +194,7 @@ def judge(daemon: Daemon, told: set[str], kept: set[str], counted: float, what: 
         return f"{len(wrong)} runs are missing that were readable, such as {min(wrong)}"
     if missing and not _SAID.search(daemon.get("readyz")):
         return f"{len(missing)} runs are missing, and /readyz does not report it"
-    # Of a log that lost its end nobody knows what it had; the daemon says that it was damaged.
-    if len(missing) > counted and "log" not in what:
+    if is_exact and len(missing) > counted:
         return f"{len(missing)} runs are missing, and {counted:.0f} are counted"
     return None
 
@@ -233,7 +236,7 @@ def while_open(what: str, damage: Damage, destroys: str) -> Act:
         daemon.stored()  # unreadable rows are counted when they are read
         pause(daemon, 2)
         counted = _counted(daemon) - before
-        wrong = judge(daemon, told, kept, counted, what)
+        wrong = judge(daemon, told, kept, counted, is_exact="log" not in what)
         if wrong is None and chance.random() < 0.5:
             # What the file has now must also be there after a restart.
             daemon.kill() if chance.random() < 0.5 else daemon.end()
@@ -243,7 +246,7 @@ def while_open(what: str, damage: Damage, destroys: str) -> Act:
     return act
 
 
-def before_start(what: str, damage: Damage, destroys: str) -> Act:
+def before_start(damage: Damage, destroys: str) -> Act:
     """Return what kills the daemon, damages its store, and starts it again."""
 
     def act(daemon: Daemon, chance: random.Random) -> str | None:
@@ -262,7 +265,8 @@ def before_start(what: str, damage: Damage, destroys: str) -> Act:
         daemon.stored()
         pause(daemon, 7)
         counted = _counted(daemon)
-        return judge(daemon, told, kept, counted, what)
+        # What was in a file before a start is known only from what is left of it.
+        return judge(daemon, told, kept, counted, is_exact=False)
 
     return act
 
@@ -294,7 +298,7 @@ def cut_on_full_disk(daemon: Daemon, chance: random.Random) -> str | None:
     daemon.wait_for_runs(2)
     filler.unlink()
     daemon.recovery()
-    return judge(daemon, told, kept, _counted(daemon), "cut")
+    return judge(daemon, told, kept, _counted(daemon), is_exact=True)
 
 
 _FULL = "mount -t tmpfs -o size=256k none . && cd . && head -c 1m /dev/zero >x"
@@ -304,7 +308,7 @@ KINDS = (
         for what, how in {**DAMAGES, **OPEN_ONLY}.items()
     ),
     *(
-        Kind(f"start: store {what}", before_start(what, *how), (loses_nothing, runs_again))
+        Kind(f"start: store {what}", before_start(*how), (loses_nothing, runs_again))
         for what, how in {**DAMAGES, **START_ONLY}.items()
     ),
     Kind(
