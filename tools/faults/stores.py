@@ -321,7 +321,7 @@ KINDS = (
         "start: read-only store",
         nothing,
         needs_root=True,
-        store="mount -t tmpfs -o ro none .",
+        store="mount -t tmpfs -o ro,size=1m none .",
         stays_unready=True,
     ),
     Kind(
