@@ -3,18 +3,19 @@
 from tools.faults.__main__ import kinds, main, table
 from tools.faults.kinds import Tally
 
+# None of those that look for a traceback: other programs of the machine may cause one.
 KINDS = (
-    "SIGKILL|tegrastats (half|cut|implausible)|workload crash|daemon killed"
-    "|open store: (cut to 3 pages|removed)|body surrogate as name|reload of a number"
+    "tegrastats (SIGKILL|half|cut|implausible)|workload crash|daemon killed"
+    "|open store: (cut to 3 pages|removed)"
 )
 
 
 def test_few_faults_lose_nothing(capsys):
-    assert main(["--faults", "10", "--only", KINDS]) == 0, capsys.readouterr()
+    assert main(["--faults", "8", "--only", KINDS]) == 0, capsys.readouterr()
     rows = capsys.readouterr().out.splitlines()
     total = next(row for row in rows if row.startswith("all "))
     injected, survived, finished, told, _, lost, stale = map(int, total.split()[1:8])
-    assert (injected, survived, lost, stale) == (10, 10, 0, 0)
+    assert (injected, survived, lost, stale) == (8, 8, 0, 0)
     assert finished >= told > 0
 
 
