@@ -77,7 +77,7 @@ def boot_id(root: Path = Path("/proc")) -> str:
         return ""
 
 
-Tool = Literal["dcgm", "triton"]
+Tool = Literal["dcgm"]
 """A tool under whose metric names a page can be served."""
 
 

@@ -66,30 +66,6 @@ def test_dcgm_page_has_the_units_of_dcgm():
     )
 
 
-def test_triton_page_has_the_units_of_triton():
-    assert values(render("triton", snapshot(), 100 * S, RULE)) == pytest.approx(
-        {
-            "nv_gpu_utilization": 0.14,
-            "nv_gpu_memory_total_bytes": 62780 * 2**20,
-            "nv_gpu_memory_used_bytes": 13983 * 2**20,
-            "nv_gpu_power_usage": 22.43,
-            "nv_energy_consumption": 12_345_678.9,
-            "nv_cpu_utilization": 0.5,
-            "nv_cpu_memory_total_bytes": 62780 * 2**20,
-            "nv_cpu_memory_used_bytes": 13983 * 2**20,
-        }
-    )
-
-
-def test_triton_page_is_readable_by_a_pattern_that_knows_no_exponent_and_no_other_label():
-    page = render("triton", snapshot(simulated=True), 100 * S, RULE)
-    series = [line for line in page.splitlines() if line.startswith(("nv_gpu", "nv_energy"))]
-    assert len(series) == 5
-    uuid = re.escape(f"simulated-module-rails-{platform.node()}")
-    for line in series:
-        assert re.fullmatch(rf'nv_\w+\{{gpu_uuid="{uuid}"\}} \d+\.\d+', line)
-
-
 @pytest.mark.parametrize("tool", get_args(Tool))
 def test_counters_keep_their_name(tool):
     page = render(tool, snapshot(), 100 * S, RULE)
@@ -141,8 +117,8 @@ def test_labels_say_whose_power_it_is():
 
 
 def test_gpu_that_nvml_reads_keeps_its_uuid():
-    page = render("triton", snapshot(gpu_uuid="GPU-123"), 100 * S, RULE)
-    assert 'nv_gpu_power_usage{gpu_uuid="GPU-123"} 22.43' in page
+    page = render("dcgm", snapshot(gpu_uuid="GPU-123"), 100 * S, RULE)
+    assert 'UUID="GPU-123"' in page
     assert "module-rails" not in page
 
 

@@ -8,7 +8,7 @@ from tests.monitoring.servers import needs_prometheus, wait_for
 pytestmark = needs_prometheus
 CONFIG = """
 telemetry: {source: simulator, interval: 103ms}
-http: {compatibility: [dcgm, triton]}
+http: {compatibility: [dcgm]}
 """
 CHOSEN = '{instance=~"$instance", gpu=~"$gpu"}'
 # Queries of the panels of https://grafana.com/grafana/dashboards/12239, which is
@@ -30,11 +30,9 @@ EMPTY_PANEL = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE" + CHOSEN
 def prometheus(start, monitoring):
     daemon = start(CONFIG)
     config = scrape_config(daemon.address)
-    (job,) = config["scrape_configs"]
-    pages = {"dcgm": "/metrics/dcgm", "triton": "/metrics/triton"}
-    jobs = [{**job, "job_name": name, "metrics_path": path} for name, path in pages.items()]
-    found = monitoring.prometheus({**config, "scrape_configs": jobs})
-    wait_for(lambda: len(found.query("DCGM_FI_DEV_POWER_USAGE or nv_gpu_power_usage")) == 2)
+    config["scrape_configs"][0]["metrics_path"] = "/metrics/dcgm"
+    found = monitoring.prometheus(config)
+    wait_for(lambda: found.query("DCGM_FI_DEV_POWER_USAGE"))
     return found
 
 
@@ -55,11 +53,9 @@ def test_the_queries_of_a_dcgm_dashboard_answer(prometheus):
             assert low <= value <= high, panel
 
 
-def test_energy_is_a_counter_under_both_names(prometheus):
-    wait_for(lambda: prometheus.value("count_over_time(nv_energy_consumption[1m])") >= 4)
-    joules = prometheus.series("nv_energy_consumption")
-    millijoules = prometheus.series("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")
-    for series, unit in ((joules, 1.0), (millijoules, 1e-3)):
-        (begin, first), (end, last) = series[0], series[-1]
-        watts = (last - first) * unit / (end - begin)
-        assert 3 < watts < 60
+def test_energy_is_a_counter_in_millijoules(prometheus):
+    name = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+    wait_for(lambda: prometheus.value(f"count_over_time({name}[1m])") >= 4)
+    series = prometheus.series(name)
+    (begin, first), (end, last) = series[0], series[-1]
+    assert 3 < (last - first) * 1e-3 / (end - begin) < 60
