@@ -31,7 +31,6 @@ from ...parsers.inference.events import (
 )
 from ...parsers.records import Record
 from ..catalog import BACKENDS, find_backend
-from ..paths import exists
 from ..processes.stalls import count_continuations
 from .run_loop import STOPPED, Runner
 
@@ -51,14 +50,6 @@ def settle(process: Process) -> None:
                 f"the worker cannot run on CPUs {','.join(map(str, process.cpus))}",
                 f"process.cpus: those that it may use here are {there}",
             ) from None
-    if process.mps_percentage is not None:
-        control = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control")
-        if not exists(control):
-            raise UserError(
-                f"no MPS server runs (there is no {control})",
-                "start nvidia-cuda-mps-control -d, or leave process.mps_percentage out",
-            )
-        os.environ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(process.mps_percentage)
 
 
 class Outbox:

@@ -39,7 +39,6 @@ _AXES: dict[SweepAxis, tuple[range | tuple[str, ...] | None, str]] = {
     "batch": (range(1, 65_537), "numbers from 1 to 65536"),
     "streams": (range(1, 1025), "numbers from 1 to 1024"),
     "precision": (("fp32", "fp16", "int8"), "fp32, fp16 or int8"),
-    "mps": (range(1, 101), "numbers from 1 to 100"),
     "power-mode": (None, "names or numbers of nvpmodel's modes"),
 }
 
@@ -116,25 +115,20 @@ def candidates_of(
     settings: BenchSettings, model: str, devices: Sequence[Device]
 ) -> list[Candidate]:
     """Return every combination of the axes on every accelerator, those of one mode in a row."""
-    axes, share_of_all = settings.sweep, settings.process.mps_percentage
+    axes = settings.sweep
     found: list[Candidate] = []
-    for mode, device, precision, batch, streams, share in product(
+    for mode, device, precision, batch, streams in product(
         axes.get("power-mode", (settings.power_mode,)),
         devices,
         axes.get("precision", (settings.precision,)),
         axes.get("batch", (settings.batch,)),
         axes.get("streams", (settings.streams,)),
-        axes.get("mps", (share_of_all,)),
     ):
-        # MPS divides the GPU. Elsewhere all shares are one candidate.
-        if device != "gpu" and share != axes.get("mps", (share_of_all,))[0]:
-            continue
         variant = Variant.model_validate(
             {
                 "batch": batch,
                 "streams": streams,
                 "precision": precision,
-                "mps_percentage": share if device == "gpu" else share_of_all,
                 "power_mode": mode,
             }
         )
@@ -336,14 +330,14 @@ class SweepRun:
         """Return all candidates with their outcomes; GPU freed is against the same on the GPU."""
         results = [one.result() for one in every]
         on_gpu = {
-            one.variant.model_copy(update={"mps_percentage": None}): result.utilization.get("gpu")
+            one.variant: result.utilization.get("gpu")
             for one, result in zip(every, results, strict=True)
             if one.device == "gpu" and result.may_win
         }
         points = []
         for n, (one, result) in enumerate(zip(every, results, strict=True)):
             if one.device != "gpu":
-                same = on_gpu.get(one.variant.model_copy(update={"mps_percentage": None}))
+                same = on_gpu.get(one.variant)
                 freed = difference(same, result.utilization.get("gpu"))
                 result = result.model_copy(update={"gpu_freed": freed})
             outcome: PointOutcome = "not_measured"

@@ -254,7 +254,7 @@ def add(option: Options) -> None:
     option("--contention", "two or three models: how much they slow each other, in every placement")
     option(
         "--sweep AXIS=LIST",
-        "every combination of batch=1,2,4 streams=1,2 precision=fp16,int8 mps=50,100"
+        "every combination of batch=1,2,4 streams=1,2 precision=fp16,int8"
         " power-mode=15W,30W on each accelerator; what is surely worse is dropped early",
         nargs="+",
         type=axis,
@@ -278,9 +278,4 @@ def add(option: Options) -> None:
     sharing = option.group("how the workers share the machine")
     sharing("--nice 0-19", choices=range(20), default=0)
     sharing("--cpus LIST", "cores to run on, as 4,5", type=_cores, default=())
-    sharing(
-        "--mps-percentage 1-100",
-        "share of the GPU's multiprocessors, under NVIDIA MPS",
-        choices=range(1, 101),
-    )
     option.state_dir("where models and engines are cached")

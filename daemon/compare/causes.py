@@ -16,7 +16,6 @@ CauseName = Literal[
     "accelerator",
     "batch",
     "streams",
-    "mps_percentage",
     "transfers",
     "precision",
     "fallback",
@@ -191,10 +190,6 @@ def _amounts(two: _Two) -> Iterator[_Found]:
         words = two.words("DLA cores:", here.dla_cores, there.dla_cores)
         factor = (here.dla_cores or 1) / (there.dla_cores or 1)
         yield _Found("accelerator", "at_most", words, factor=factor)
-    before, after = (one.process.mps_percentage or 100 for one in (here, there))
-    if before > after:
-        words = two.words("share of the GPU in percent", before, after)
-        yield _Found("mps_percentage", "at_most", words, _DEVICE, before / after)
 
 
 def _calls(two: _Two) -> Iterator[_Found]:

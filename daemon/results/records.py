@@ -1,10 +1,14 @@
 """The result of a benchmark as one record, written as ``result.json``."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
-from ...parsers.inference.events import InferenceSettings, StageName
+from ...parsers.inference.events import (
+    InferenceSettings,
+    StageName,
+    without_share_of_the_gpu,
+)
 from ...parsers.inference.layers import EngineLayer
 from ...parsers.inference.placement import Built, PlacementVerdict, Precision
 from ...parsers.records import Ratio, Record
@@ -214,14 +218,16 @@ class Variant(Record):
     batch: PositiveInt = 1
     streams: PositiveInt = 1
     precision: Precision | None = None
-    mps_percentage: PositiveInt | None = None
     power_mode: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_older_results(cls, given: Any) -> Any:
+        return without_share_of_the_gpu(given)
 
     def settings(self, base: "BenchSettings") -> "BenchSettings":
         """Return the settings of a bench with this variant alone."""
-        own = dict(self)
-        process = base.process.model_copy(update={"mps_percentage": own.pop("mps_percentage")})
-        return base.model_copy(update={**own, "process": process, "sweep": {}})
+        return base.model_copy(update={**dict(self), "sweep": {}})
 
 
 class SweepPoint(Record):
@@ -360,7 +366,7 @@ class Contention(Record):
     rounds: tuple[JointRound, ...] = ()
 
 
-SweepAxis = Literal["batch", "streams", "precision", "mps", "power-mode"]
+SweepAxis = Literal["batch", "streams", "precision", "power-mode"]
 
 
 class BenchSettings(InferenceSettings, Record):
@@ -395,12 +401,11 @@ class BenchSettings(InferenceSettings, Record):
 
 def variant_of(settings: BenchSettings) -> str:
     """Name the form in which a model was measured, as far as it is not the usual one."""
-    share, mode = settings.process.mps_percentage, settings.power_mode
+    mode = settings.power_mode
     words = (
         settings.precision,
         f"batch {settings.batch}" if settings.batch > 1 else None,
         f"{settings.streams} streams" if settings.streams > 1 else None,
-        None if share is None else f"{share} % of the GPU",
         None if mode is None else f"mode {mode}",
         None if settings.cuda_graph else "no graph",
         None if settings.transfers else "no transfers",

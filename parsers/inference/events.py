@@ -5,6 +5,7 @@ worker and daemon share.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -32,16 +33,26 @@ StageName = Literal["pre", "h2d", "compute", "d2h", "post", "first_token", "outp
 Ending = Literal["ok", "failed", "unavailable", "cancelled"]
 
 
+def without_share_of_the_gpu(given: Any) -> Any:
+    """Return a stored record without the share of the GPU that older releases kept and none set."""
+    if isinstance(given, Mapping) and given.get("mps_percentage", "") is None:
+        return {key: value for key, value in given.items() if key != "mps_percentage"}
+    return given
+
+
 class Process(Record):
     """How a worker shares the machine with others.
 
-    ``nice`` is added to the daemon's own, and empty ``cpus`` are all. ``mps_percentage`` is the
-    share of the GPU's multiprocessors under NVIDIA MPS.
+    ``nice`` is added to the daemon's own, and empty ``cpus`` are all.
     """
 
     nice: int = Field(0, ge=0, le=19)
     cpus: tuple[Annotated[NonNegativeInt, Field(le=8191)], ...] = ()
-    mps_percentage: int | None = Field(None, ge=1, le=100)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_older_runs(cls, given: Any) -> Any:
+        return without_share_of_the_gpu(given)
 
 
 Lengths = Annotated[tuple[PositiveInt, ...], Field(max_length=8)]

@@ -1,9 +1,12 @@
-"""Priority, cores and share of the GPU, brought into force in a process of their own."""
+"""Priority and cores, brought into force in a process of their own."""
 
 import json
 import os
 import subprocess
 import sys
+
+import pytest
+from pydantic import ValidationError
 
 from tegrascope.parsers.inference.events import Process
 
@@ -16,16 +19,14 @@ try:
     settle(Process.model_validate_json(sys.argv[1]))
 except UserError as error:
     sys.exit(str(error))
-share = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
-print(json.dumps([os.nice(0), sorted(os.sched_getaffinity(0)), share]))
+print(json.dumps([os.nice(0), sorted(os.sched_getaffinity(0))]))
 """
 
 
-def settle(process=Process(), **environment):  # noqa: B008 - it is frozen
-    """Settle in a child; return niceness, cores and share, or its error."""
+def settle(process=Process()):  # noqa: B008 - it is frozen
+    """Settle in a child; return niceness and cores, or its error."""
     done = subprocess.run(
         [sys.executable, "-c", SETTLE, process.model_dump_json()],
-        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -35,13 +36,15 @@ def settle(process=Process(), **environment):  # noqa: B008 - it is frozen
 
 def test_priority_and_cores_are_in_force():
     niceness, cores = os.nice(0), sorted(os.sched_getaffinity(0))
-    assert settle() == [niceness, cores, None]
+    assert settle() == [niceness, cores]
     process = Process(nice=2, cpus=cores[-1:])
-    assert settle(process) == [min(niceness + 2, 19), cores[-1:], None]
+    assert settle(process) == [min(niceness + 2, 19), cores[-1:]]
 
 
-def test_a_share_of_the_gpu_needs_a_server(tmp_path):
-    process = Process(mps_percentage=40)
-    assert "no MPS server runs" in settle(process, CUDA_MPS_PIPE_DIRECTORY=str(tmp_path))
-    (tmp_path / "control").touch()
-    assert settle(process, CUDA_MPS_PIPE_DIRECTORY=str(tmp_path))[2] == "40"
+def test_stored_runs_with_a_share_of_the_gpu_that_was_not_set_are_read():
+    assert Process.model_validate({"nice": 3, "mps_percentage": None}) == Process(nice=3)
+
+
+def test_share_of_the_gpu_is_refused():
+    with pytest.raises(ValidationError, match="mps_percentage"):
+        Process.model_validate({"mps_percentage": 50})

@@ -51,7 +51,6 @@ MIXED = Placement(verdict="mixed", dla_layers=("a",), gpu_layers=("b",))
     [
         ({"batch": 1}, {"batch": 4}, ("batch", MOST)),
         (built(streams=1), built(streams=2), ("streams", MOST)),
-        ({}, {"process": Process(mps_percentage=50)}, ("mps_percentage", MOST)),
         (built(has_transfers=False), built(has_transfers=True), ("transfers", KNOWN)),
         (built(has_cuda_graph=True), built(has_cuda_graph=False), ("cuda_graph", KNOWN)),
         ({"optimization_level": 3}, {"optimization_level": 0}, ("optimization_level", KNOWN)),

@@ -36,7 +36,7 @@ STUDENT = 3.182  # 95 %, three degrees of freedom
 WIDTH = {"fp32": 4, "fp16": 2, "int8": 1}
 # Where a planted cause may be.
 ON_GPU = (
-    *("batch", "streams", "mps_percentage", "transfers", "precision", "cuda_graph"),
+    *("batch", "streams", "transfers", "precision", "cuda_graph"),
     *("optimization_level", "throttling", "power_mode", "clocks", "contention"),
     *("build_circumstances", "versions"),
 )
@@ -61,7 +61,6 @@ class Place:
     batch: int = 1
     streams: int = 1
     overlap: float = 0.2
-    mps: int | None = None
     transfers: bool = True
     precision: str = "fp16"
     graph: bool = True
@@ -98,12 +97,11 @@ def draw_network(rng: random.Random) -> Network:
 
 def layer_times(net: Network, place: Place, gpu: float) -> list[float]:
     """Return the time of each layer's kernel."""
-    share = (place.mps or 100) / 100
     speed = {"fp32": 1.0, "fp16": place.gain, "int8": place.gain * place.gain8}[place.precision]
     on_dla = place.device != "gpu"
     times = []
     for number, (work, values) in enumerate(zip(net.work, net.values, strict=True)):
-        rate = 1.4e3 * speed * gpu / 1.3e9 * share * (0.4 if on_dla else 1.0)
+        rate = 1.4e3 * speed * gpu / 1.3e9 * (0.4 if on_dla else 1.0)
         moved = values * WIDTH[place.precision] / (80e3 * place.emc / 3.2e9)
         computed = work * place.batch / rate
         time = (computed**3 + (moved * place.batch) ** 3) ** (1 / 3) + 3e-6 * 1.3e9 / gpu
@@ -172,8 +170,6 @@ def plant(cause: str, place: Place, rng: random.Random) -> Place:
             return replace(place, batch=rng.choice((2, 4, 8, 16)))
         case "streams":
             return replace(place, streams=rng.choice((2, 4)), overlap=u(0, 0.5))
-        case "mps_percentage":
-            return replace(place, mps=rng.choice((25, 50, 75)))
         case "transfers":
             return place
         case "precision":
@@ -440,7 +436,6 @@ def record(
         cuda_graph=place.graph,
         transfers=place.transfers,
         optimization_level=place.level,
-        process={"mps_percentage": place.mps},
         duration_seconds=15,
         baseline_seconds=8,
         warm_up_seconds=1,

@@ -121,12 +121,6 @@ def test_modes_are_entered_in_a_row_and_one_that_is_refused_is_reported(sweep_of
     assert entered == ["15W", "7W", "25W", "15W", "25W", "15W"]
 
 
-def test_shares_of_the_gpu_are_one_candidate_elsewhere(sweep_of):
-    _, points = sweep_of("gpu ms=3", "dla0 ms=3", sweep={"mps": (50, 100)})
-    assert list(points) == ["gpu 50 % of the GPU", "gpu 100 % of the GPU", "dla0"]
-    assert points["gpu 50 % of the GPU"].variant.mps_percentage == 50
-
-
 def test_page_and_terminal_have_the_front(sweep_of, capsys):
     model, _ = sweep_of("gpu ms=3", "dla0 ms=17", sweep={"batch": (1, 2)},
                         latency_below_seconds=0.02)  # fmt: skip
@@ -150,7 +144,7 @@ def test_page_and_terminal_have_the_front(sweep_of, capsys):
         ("net.onnx", "'net.onnx' is not an axis"),
         ("batch=0", "batch: '0' is not a value; use numbers from 1 to 65536"),
         ("batch=", "batch: '' is not a value"),
-        ("mps=101", "mps: '101' is not a value"),
+        ("mps=50", "'mps' is not an axis of a sweep"),
         ("precision=fp8", "use fp32, fp16 or int8"),
         ("power-mode=,", "names or numbers of nvpmodel's modes"),
     ],
