@@ -96,7 +96,13 @@ SCHEMA = """
     );
     CREATE INDEX blocks_by_end ON blocks (end_wall_ns);
     """
-_MIGRATIONS = (SCHEMA,)
+# Version 2 has the same tables; its blocks have another form.
+_SAMPLES_OF_ANOTHER_FORM = """
+    CREATE TABLE IF NOT EXISTS aside.blocks AS SELECT * FROM main.blocks WHERE 0;
+    INSERT INTO aside.blocks SELECT * FROM main.blocks;
+    DELETE FROM main.blocks;
+    """
+_SCHEMA_VERSION = 2
 
 
 # Some network file systems have no locks; the daemon works there too.
@@ -443,13 +449,38 @@ class Store:
         (version,) = writer.execute("PRAGMA user_version").fetchone()
         if version == 0 and writer.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise sqlite3.DatabaseError("it has tables of an unknown version")
-        if version > len(_MIGRATIONS):
+        if version > _SCHEMA_VERSION:
             raise UserError(
                 f"{self.path}: written by a newer tegrascope (schema {version})",
                 "upgrade tegrascope, or name another --state-dir",
             )
-        for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
-            writer.executescript(f"BEGIN; {script} PRAGMA user_version={number}; COMMIT;")
+        if version == 0:
+            writer.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={_SCHEMA_VERSION}; COMMIT;")
+        elif version < _SCHEMA_VERSION:
+            self._put_samples_aside(writer)
+
+    def _put_samples_aside(self, writer: sqlite3.Connection) -> None:
+        """Move samples that an older release wrote into a file of their own; the runs stay."""
+        version = f"PRAGMA main.user_version={_SCHEMA_VERSION};"
+        (count,) = writer.execute("SELECT count(*) FROM blocks").fetchone()
+        if not count:
+            writer.execute(version)
+            return
+        aside = self._beside(".samples-1")
+        writer.execute("ATTACH ? AS aside", (str(aside),))
+        try:
+            # A crash before the end leaves the old version, and the next start moves them again.
+            writer.executescript(f"BEGIN; {_SAMPLES_OF_ANOTHER_FORM} {version} COMMIT;")
+        except BaseException:
+            if writer.in_transaction:
+                writer.execute("ROLLBACK")
+            raise
+        finally:
+            writer.execute("DETACH aside")
+        _LOG.warning(
+            "%s: %d blocks of samples of an older release were moved to %s; the runs stay",
+            *(self.path, count, aside),
+        )
 
     def begin(self, report: RunReport) -> None:
         """Commit a run that begins; ``report`` stays its record if nothing follows."""

@@ -261,6 +261,48 @@ def test_damaged_file_is_put_aside_and_said(tmp_path, daemon_store, caplog, spoi
     assert stored(path) == {"new"}
 
 
+def older_store(path: Path, blocks: int) -> None:
+    """Write what a release with the first form of samples left."""
+    with closing(Store(path)) as store:
+        store.finish(report("old"))
+    with closing(sqlite3.connect(path)) as database, database:
+        for number in range(blocks):
+            row = ("tegrastats", "boot", 0, 1, number, number + 1, 1, b"tgb\x01")
+            columns = "source, boot_id, begin_ns, end_ns, begin_wall_ns, end_wall_ns, samples, data"
+            values = f"INSERT INTO blocks ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+            database.execute(values, row)
+        database.execute("PRAGMA user_version=1")
+
+
+def count_of_blocks(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as database:
+        return int(database.execute("SELECT count(*) FROM blocks").fetchone()[0])
+
+
+def test_samples_of_an_older_release_are_put_aside_and_its_runs_stay(
+    tmp_path, daemon_store, caplog
+):
+    path = tmp_path / "runs.db"
+    older_store(path, blocks=3)
+    store = daemon_store(path)
+    assert (store.problem, store.note) == (None, None)
+    assert stored(path) == {"old"}
+    aside = tmp_path / "runs.db.samples-1"
+    assert (count_of_blocks(path), count_of_blocks(aside)) == (0, 3)
+    assert f"3 blocks of samples of an older release were moved to {aside}" in caplog.text
+    store.close()
+    daemon_store(path)
+    assert count_of_blocks(aside) == 3
+
+
+def test_older_store_without_samples_leaves_no_file_beside(tmp_path, daemon_store):
+    path = tmp_path / "runs.db"
+    older_store(path, blocks=0)
+    daemon_store(path)
+    assert stored(path) == {"old"}
+    assert not list(tmp_path.glob("*.samples-*"))
+
+
 def test_newer_schema_is_kept_and_the_daemon_goes_on(tmp_path, daemon_store):
     path = tmp_path / "runs.db"
     with closing(sqlite3.connect(path)) as database:
