@@ -43,9 +43,10 @@ golden: dev
 dashboards: dev
 	$(BIN)/python -m tools.dashboards
 
-# The table of docs/metrics.md, out of the rows of all metrics, docs/published.md and docs/on-a-board.md,
+# The pages of the daemon, joined, the table of docs/metrics.md, out of the rows of all metrics, docs/published.md and docs/on-a-board.md,
 # out of their data, and docs/schemas, out of the models.
 docs: dev
+	$(BIN)/python -m tools.joined_page
 	$(BIN)/python -m tools.metrics_page
 	$(BIN)/python -m tools.published_page
 	$(BIN)/python -m tools.board_page

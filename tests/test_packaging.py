@@ -88,6 +88,11 @@ def test_wheel_has_all_that_runs_and_no_test(built):
             for path in (ROOT / folder).rglob("*")
             if path.is_file()
         }
+    expected.add("tegrascope/daemon/web/page/flags.json")
+    # The sources of the pages are joined into those in the folder static.
+    expected -= {
+        f"tegrascope/{path.relative_to(ROOT)}" for path in ROOT.glob("daemon/web/page/*.css")
+    }
     assert "tegrascope/daemon/commands/demo.yaml" in expected
     found = {name for name in files_in_wheel(built) if ".dist-info/" not in name}
     assert found == expected

@@ -255,7 +255,7 @@ def caveats_of_machine(
 
 @cache
 def _meanings() -> dict[str, str]:
-    path = Path(__file__).parents[1] / "web/static/flags.json"
+    path = Path(__file__).parents[1] / "web/page/flags.json"
     meanings: dict[str, str] = json.loads(path.read_bytes())
     return meanings
 

@@ -1,8 +1,8 @@
 """The status page: its documents, and its answers, made for a phone on a radio link.
 
-A page of several files is one document, so that a browser needs one request: over TLS and a radio
-link each further file is a wait. Its answers have a few numbers per second instead of whole
-samples, a line per run instead of whole reports, and per model which device is better.
+A page is one file, which ``make docs`` joins from those in the folder ``page``. Its answers have a
+few numbers per second instead of whole samples, a line per run instead of whole reports, and per
+model which device is better.
 """
 
 import base64
@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby, takewhile
@@ -187,24 +187,18 @@ def _lines_of(columns: Mapping[str, Sequence[float]]) -> dict[str, ChartLine]:
 
 
 STATIC = Path(__file__).with_name("static")
-# The files use this subset of the module syntax: a line each, nothing imported under another name.
-_IMPORT = re.compile(rb'^import (.+) from "\./([\w.]+)"(?: with \{ type: "json" \})?;\n', re.M)
-_EXPORT = re.compile(rb"^export (?=(?:async )?(?:function|class|const) (\w+))", re.M)
-# Lines of comments and indentation: a quarter of the bytes on their way.
-_SPARE = re.compile(rb"^[ ]*(?:(?://|/?\*).*\n)?", re.M)
-_ICON = re.compile(rb'(?<=<link rel="icon" href=")\w+\.svg')
-_STYLE = re.compile(rb'<link rel="stylesheet" href="(\w+\.css)">')
-_SCRIPT = re.compile(rb'<script type="module" src="(\w+\.js)"></script>')
+_STYLE = re.compile(rb"<style>(.*?)</style>", re.S)
+_SCRIPT = re.compile(rb'<script type="module">(.*?)</script>', re.S)
 
 
 def page_response(name: str, request: Request) -> Response:
     """Return a page of the folder ``STATIC``, or 304 if the browser already has it."""
-    content, policy = make_document(STATIC / name)
+    content = (STATIC / name).read_bytes()
     # Weak, since it may be compressed on its way.
     tag = f'W/"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {
         "cache-control": "no-cache",
-        "content-security-policy": policy,
+        "content-security-policy": _policy(content),
         "etag": tag,
         "referrer-policy": "no-referrer",
         "x-content-type-options": "nosniff",
@@ -215,60 +209,23 @@ def page_response(name: str, request: Request) -> Response:
     return Response(content, headers=headers, media_type="text/html")
 
 
-def make_document(page: Path) -> tuple[bytes, str]:
-    """Return a page joined with the icon, the style and the scripts that it names, and its policy.
+def _policy(page: bytes) -> str:
+    """Return the ``Content-Security-Policy`` of a page.
 
-    They are in the same folder. The policy is that of ``Content-Security-Policy``.
+    It allows nothing from anywhere else, nothing that is written into the page later, and no page
+    around it.
     """
-
-    def read(name: bytes) -> bytes:
-        return page.with_name(name.decode()).read_bytes()
-
-    def icon(found: re.Match[bytes]) -> bytes:
-        return b"data:image/svg+xml;base64," + base64.b64encode(read(found[0]))
-
-    text = page.read_bytes()
-    style = b"".join(map(read, _STYLE.findall(text)))
-    script = _SPARE.sub(b"", b"".join(_join(read, name) for name in _SCRIPT.findall(text)))
-    text = _ICON.sub(icon, text)
-    text = _STYLE.sub(lambda _: b"<style>%b</style>" % style, text)
-    text = _SCRIPT.sub(lambda _: b'<script type="module">%b</script>' % script, text)
-    # Nothing from anywhere else, nothing written into the page later, and no page around it.
-    return text, (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
+    style, script = (_digests(pattern.findall(page)) for pattern in (_STYLE, _SCRIPT))
+    return (
+        f"default-src 'none'; script-src {script}; style-src {style}; "
         "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     )
 
 
-def _digest(content: bytes) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(content).digest()).decode()
-
-
-def _join(read: Callable[[bytes], bytes], entry: bytes) -> bytes:
-    """Return a module and its imports as one script, imported modules first."""
-    made: dict[bytes, bytes] = {}
-
-    def take(name: bytes) -> None:
-        if name not in made:
-            content = read(name)
-            for _, other in _IMPORT.findall(content):
-                take(other)
-            made[name] = content.rstrip() if name.endswith(b".json") else _scope(content)
-
-    take(entry)
-    return b"".join(b"const %b = %b;\n" % (_known_as(name), it) for name, it in made.items())
-
-
-def _scope(module: bytes) -> bytes:
-    """Return a module as an expression with its exports; its other names stay private."""
-    exported = b", ".join(_EXPORT.findall(module))
-    body = _IMPORT.sub(lambda found: b"const %b = %b;\n" % (found[1], _known_as(found[2])), module)
-    return b"(() => {\n%breturn { %b };\n})()" % (_EXPORT.sub(b"", body), exported)
-
-
-def _known_as(name: bytes) -> bytes:
-    return b"$" + name.removesuffix(b".js").replace(b".", b"_")
+def _digests(parts: Sequence[bytes]) -> str:
+    digests = (base64.b64encode(hashlib.sha256(part).digest()).decode() for part in parts)
+    return " ".join(f"'sha256-{digest}'" for digest in digests)
 
 
 def _place(path: str) -> str:
