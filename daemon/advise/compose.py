@@ -93,10 +93,10 @@ class Violation(Record):
 class Advice(Record):
     """The best accelerator for each model; ``sources`` are results, oldest first.
 
-    The ``placements`` that were not ``evaluated`` are proven worse or infeasible. The chosen one
-    has the most slack of those that tie with the cheapest. ``ties`` differ from it or from the
-    cheapest by an interval that includes 0, and ``runner_up`` is the best that does not tie. If no
-    placement is feasible, ``violations`` are those of ``closest_infeasible``.
+    The ``placements`` that were not ``evaluated`` are proven infeasible. The chosen one has the
+    most slack of those that tie with the cheapest. ``ties`` differ from it or from the cheapest by
+    an interval that includes 0, and ``runner_up`` is the best that does not tie. If no placement is
+    feasible, ``violations`` are those of ``closest_infeasible``.
     """
 
     schema_version: Literal[2] = SCHEMA_VERSION
@@ -431,8 +431,8 @@ def _lines(advice: Advice) -> Iterator[str]:
             tight = f", infeasible: {percent(gpu.used)} of the tightest limit"
             yield f"all on the GPU: {_value(gpu)}{tight if gpu.used > 1 else ''}"
         yield (
-            f"{advice.placements} placements, {advice.evaluated} evaluated, the others proven worse"
-            " or infeasible"
+            f"{advice.placements} placements, {advice.evaluated} evaluated, the others proven"
+            " infeasible"
         )
     notes = (*advice.notes, *(f"{one}: left out" for one in advice.ruled_out))
     lists = {"assumed": advice.assumed, "measured": advice.measured, "notes": notes}

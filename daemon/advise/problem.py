@@ -6,8 +6,8 @@ alone, and from effects that were measured for exactly these models or for pairs
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from itertools import combinations, permutations, product
+from functools import cached_property
+from itertools import combinations, permutations
 from math import floor, hypot, inf, prod
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -368,7 +368,7 @@ class Found:
     """Feasible placements: the best, then the others by cost.
 
     ``ties`` cannot be told from the best or from the cheapest; ``runner_up`` is the cheapest of the
-    others. ``evaluated`` of all placements were evaluated; the rest is proven worse or infeasible.
+    others. ``evaluated`` of all placements were evaluated; the rest is proven infeasible.
     """
 
     ranked: tuple[Evaluation, ...]
@@ -386,57 +386,36 @@ class Found:
 def search(problem: Problem) -> Found:
     """Return the best placements, with proof.
 
-    The best is the one with most slack of those that cannot be told from the cheapest. All
-    placements are sorted by the least that they can cost, and evaluated in that order, unless their
-    first models exceed a limit already. The search ends where the least cost exceeds that of a
-    placement which is worse than the cheapest by more than any two intervals are wide.
+    The best is the one with most slack of those that cannot be told from the cheapest. Every
+    placement is evaluated, unless its first models exceed a limit already.
     """
-    rows = [[problem.cost(cell) for cell in cells] for cells in _cells(problem)]
-    costs = [[term.value for term in row] for row in rows]
-    bounds = sorted(
-        (sum(map(list.__getitem__, costs, placement)), placement)
-        for placement in product(*(range(len(row)) for row in rows))
-    )
-    powers = [
-        (prod(_most_at_work(problem, cell) for cell in cells), watts)
-        for cells, watts in problem.powers
-    ]
-    # Some cost less together than alone: a placement may cost so much less than its models.
-    saved = sum(share * min(0.0, watts.value) for share, watts in powers)
-    halves = [max(term.coefficient * _half(term.figure) for term in row) for row in rows]
-    # Of the cheapest from the best, and of the best from its ties.
-    reach = 2 * hypot(*halves, *halves, *(share * _half(watts) for share, watts in powers))
-
-    @cache
-    def may_begin(begun: Choice) -> bool:
-        return not begun or (may_begin(begun[:-1]) and problem.worst_of(begun) <= _ROUNDING)
-
-    ranked: list[Evaluation] = []
-    best, different = inf, inf
-    evaluated = 0
-    for bound, placement in bounds:
-        if bound + saved > different:
-            break
-        if may_begin(placement[:-1]):
-            evaluated += 1
-            one = problem.evaluate(placement)
-            if one.worst <= 1:
-                ranked.append(one)
-                best = min(best, one.value)
-                if one.value > best + reach:
-                    different = min(different, one.value)
-                elif one.value == best:
-                    values = (other.value for other in ranked)
-                    different = min((v for v in values if v > best + reach), default=inf)
-    ranked.sort(key=lambda one: (one.value, one.placement))
+    placements = prod(len(options) for options in problem.options)
+    whole = _not_infeasible(problem)
+    evaluations = [problem.evaluate(placement) for placement in whole]
+    ranked = [evaluation for evaluation in evaluations if evaluation.worst <= 1]
+    ranked.sort(key=lambda evaluation: (evaluation.value, evaluation.placement))
     if not ranked:
-        return Found((), (), None, len(bounds), evaluated)
+        return Found((), (), None, placements, len(evaluations))
     chosen = _of_most_slack(problem, ranked)
-    others = [one for one in ranked if one is not chosen]
-    can_tie = [is_tie(ranked[0], one) or is_tie(chosen, one) for one in others]
-    ties = tuple(one for one, ties in zip(others, can_tie, strict=True) if ties)
-    runner_up = next((one for one, ties in zip(others, can_tie, strict=True) if not ties), None)
-    return Found((chosen, *others), ties, runner_up, len(bounds), evaluated)
+    others = [evaluation for evaluation in ranked if evaluation is not chosen]
+    ties: list[Evaluation] = []
+    runner_up: Evaluation | None = None
+    for evaluation in others:
+        if is_tie(ranked[0], evaluation) or is_tie(chosen, evaluation):
+            ties.append(evaluation)
+        elif runner_up is None:
+            runner_up = evaluation
+    return Found((chosen, *others), tuple(ties), runner_up, placements, len(evaluations))
+
+
+def _not_infeasible(problem: Problem) -> list[Choice]:
+    """Return the placements whose first models, all but the last, exceed no limit."""
+    begun: list[Choice] = [()]
+    for number, options in enumerate(problem.options):
+        longer = [(*choice, place) for choice in begun for place in range(len(options))]
+        is_whole = number == len(problem.options) - 1
+        begun = [choice for choice in longer if is_whole or problem.worst_of(choice) <= _ROUNDING]
+    return begun
 
 
 def _of_most_slack(problem: Problem, ranked: Sequence[Evaluation]) -> Evaluation:
@@ -480,17 +459,3 @@ def closest_infeasible(problem: Problem) -> Evaluation:
 
     place(())
     return problem.evaluate(closest)
-
-
-def _cells(problem: Problem) -> list[list[Cell]]:
-    return [
-        [(number, place) for place in range(len(options))]
-        for number, options in enumerate(problem.options)
-    ]
-
-
-def _most_at_work(problem: Problem, cell: Cell) -> float:
-    """Return the largest share of time for which a cell may be at work, in any placement."""
-    others = [cells for cells in _cells(problem) if cell not in cells]
-    longer = 1.0 + sum(max(problem.slower(cell, other) for other in cells) for cells in others)
-    return min(1.0, problem.share(cell) * longer)
