@@ -5,7 +5,7 @@ VENV ?= .venv
 JOBS ?= 4
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
-SOURCES := $(wildcard *.py) parsers collectors daemon tests packaging tools
+SOURCES := $(wildcard *.py) parsers collectors daemon workbench tests packaging tools
 
 .PHONY: run test check dev format lint types imports doctest golden dashboards docs fleet bench coverage-campaign live-truth server-truth screenshots deb release clean
 
@@ -34,7 +34,7 @@ imports: dev
 
 doctest: dev
 	$(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' \
-	  __init__.py parsers collectors daemon README.md docs
+	  __init__.py parsers collectors daemon workbench README.md docs
 
 golden: dev
 	$(BIN)/python -m tests.golden

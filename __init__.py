@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from .collectors.application.lock_in import lock_in as lock_in
     from .collectors.application.window import window as window
     from .daemon.measure.run_report import RunReport as RunReport
-    from .daemon.tables import frames as frames
     from .parsers.errors import ParseError as ParseError
     from .parsers.records import Sample as Sample
     from .parsers.tegrastats import parse_line as parse_line
+    from .workbench.tables import frames as frames
 
 __version__ = "0.2.0"
 
@@ -30,7 +30,7 @@ _HOMES = {
 }
 
 # Modules too. Not in ``__all__``: who imports everything does not ask for pandas.
-_MODULES = {"frames": ".daemon.tables.frames"}
+_MODULES = {"frames": ".workbench.tables.frames"}
 
 __all__ = ["ParseError", "RunReport", "Sample", "lock_in", "parse_line", "window"]
 

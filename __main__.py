@@ -10,7 +10,7 @@ def main() -> int:
     first moment on.
     """
     try:
-        from .daemon.cli import main as run_command
+        from .workbench.cli import main as run_command
     except KeyboardInterrupt:
         return 1
     return run_command()

@@ -1,1 +1,1 @@
-"""Records in: scheduled, paired, stored and served."""
+"""The service: it schedules, measures, stores and serves. The tools are in ``workbench/``."""

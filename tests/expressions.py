@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("parsers", "collectors", "daemon")
+ROOMS = ("parsers", "collectors", "daemon", "workbench")
 METHODS = frozenset({"match", "fullmatch", "search", "sub", "split", "findall", "finditer"})
 # As long as the longest line that is read from a child.
 LONGEST_TEXT = 64 * 1024

@@ -10,8 +10,8 @@ import pytest
 from tegrascope.collectors.backends.calibration import read_cache
 from tegrascope.collectors.lines.replay import LogTimes, ReplaySource
 from tegrascope.collectors.models.files import facts_of
-from tegrascope.daemon.cli import main
-from tegrascope.daemon.inspect.judge import find_evidence
+from tegrascope.workbench.cli import main
+from tegrascope.workbench.inspect.judge import find_evidence
 
 CASES = Path(__file__).parent / "cases"
 

@@ -17,13 +17,13 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from tegrascope.daemon.cli import make_parser
 from tegrascope.daemon.commands import INSTALLED_STATE
 from tegrascope.daemon.commands.service import installed_files
-from tegrascope.daemon.doctor.software import TEGRASTATS
 from tegrascope.daemon.settings.config import Config, Otlp, Workload
 from tegrascope.daemon.settings.file import read_settings
 from tegrascope.parsers.inference.servers import KNOWN_COUNTERS
+from tegrascope.workbench.cli import make_parser
+from tegrascope.workbench.doctor.software import TEGRASTATS
 from tests.daemons import start
 from tools import metrics_page, published_page
 
@@ -154,7 +154,9 @@ def test_printed_outputs_are_those_of_the_commands(start, tmp_path):
 def test_no_page_or_remedy_installs_from_an_index_where_it_is_not():
     """Whoever registers the name first would be installed as root."""
     sources = (
-        path for room in ("parsers", "collectors", "daemon") for path in ROOT.glob(f"{room}/**/*")
+        path
+        for room in ("parsers", "collectors", "daemon", "workbench")
+        for path in ROOT.glob(f"{room}/**/*")
     )
     shipped = [*PAGES, *ROOT.glob("systemd/*"), *sources]
     for path in (path for path in shipped if path.suffix != ".pyc" and path.is_file()):

@@ -57,7 +57,7 @@ def insert(path: Path, before: str, text: str) -> None:
 
 def test_a_reader_a_row_and_a_line_are_enough(tmp_path):
     copy = tmp_path / "tegrascope"
-    for name in ("parsers", "collectors", "daemon"):
+    for name in ("parsers", "collectors", "daemon", "workbench"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     tools = ("tools/metrics_page.py", "tools/openapi.py")
     for name in ("__init__.py", "docs/metrics.md", "docs/compatibility.md", *tools):

@@ -26,7 +26,7 @@ BUILD = "from setuptools import build_meta as b; b.build_sdist('dist'); b.build_
 def test_packages_are_those_of_the_tree():
     """A sub-package that nobody named in pyproject.toml would be missing from the wheel."""
     found = {"tegrascope"}
-    for room in ("collectors", "daemon", "parsers"):
+    for room in ("collectors", "daemon", "parsers", "workbench"):
         for path in (ROOT / room).rglob("*.py"):
             found.add(".".join(("tegrascope", *path.parent.relative_to(ROOT).parts)))
             assert (path.parent / "__init__.py").is_file()
@@ -77,7 +77,7 @@ def test_wheel_has_all_that_runs_and_no_test(built):
     """Modules, their data, the unit and the dashboards are in it, and nothing else."""
     expected = {"tegrascope/__init__.py", "tegrascope/__main__.py", "tegrascope/py.typed"}
     patterns = ("*.py", "*.toml", "*.yaml", "*.css")
-    for room in ("collectors", "daemon", "parsers"):
+    for room in ("collectors", "daemon", "parsers", "workbench"):
         for pattern in patterns:
             expected |= {
                 f"tegrascope/{path.relative_to(ROOT)}" for path in (ROOT / room).rglob(pattern)

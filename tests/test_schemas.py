@@ -8,11 +8,11 @@ from contextlib import redirect_stdout
 import pytest
 
 from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
-from tegrascope.daemon.cli import main, make_parser
-from tegrascope.daemon.commands import COMMANDS
 from tegrascope.daemon.measure.run_report import Energy, RailEnergy, RunReport
 from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.inference.placement import Built, Placement
+from tegrascope.workbench.cli import main, make_parser
+from tegrascope.workbench.commands import COMMANDS
 from tests.advise.made import lane, model, result, written
 from tests.daemons import start
 from tests.fakes.models import write_chain

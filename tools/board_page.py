@@ -1,8 +1,8 @@
-"""Write docs/on-a-board.md from the beliefs in daemon/prove/beliefs.toml."""
+"""Write docs/on-a-board.md from the beliefs in workbench/prove/beliefs.toml."""
 
 from pathlib import Path
 
-from tegrascope.daemon.prove.report import beliefs_page
+from tegrascope.workbench.prove.report import beliefs_page
 
 PAGE = Path(__file__).parents[1] / "docs/on-a-board.md"
 

@@ -3,15 +3,15 @@
 from itertools import groupby
 from pathlib import Path
 
-from tegrascope.daemon.results.published import PublishedResult, published
+from tegrascope.workbench.results.published import PublishedResult, published
 
 PAGE = Path(__file__).parents[1] / "docs/published.md"
 _UNITS = {"ms": "ms", "ns": "ns", "fps": "/s", "qps": "batches/s", "watts": "W"}
 _HEAD = """\
 # Published results
 
-`make docs` writes this page from `daemon/results/published.toml`, which also has the quoted line of
-each row. [`tegrascope bench`](bench.md#beside-published-results) shows the nearest row beside an
+`make docs` writes this page from `workbench/results/published.toml`, which also has the quoted line
+of each row. [`tegrascope bench`](bench.md#beside-published-results) shows the nearest row beside an
 own figure.
 
 The numbers are those of their sources, as they were printed. None of them was measured with

@@ -236,7 +236,7 @@ def part_inspect(place: Path) -> dict[str, Output]:
             jobs.append([path.name, *built_for, "--tensorrt", case["line"] or "10.3"])
     program = """
 import contextlib, io, json, sys
-from tegrascope.daemon.cli import main
+from tegrascope.workbench.cli import main
 for job in json.load(sys.stdin):
     with contextlib.redirect_stdout(io.StringIO()) as held:
         try:

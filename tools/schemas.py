@@ -6,18 +6,18 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tegrascope.daemon.advise.compose import Advice
 from tegrascope.daemon.commands.check_config import ConfigCheck
-from tegrascope.daemon.commands.doctor import Examination
-from tegrascope.daemon.commands.engines import CachedEngine, EngineBuilds, EngineList
-from tegrascope.daemon.commands.runs import RunList
-from tegrascope.daemon.commands.top import Screen
-from tegrascope.daemon.compare.report import Comparison
-from tegrascope.daemon.inspect.rules import Inspection
 from tegrascope.daemon.measure.run_report import RunReport
-from tegrascope.daemon.prove.report import Proof
-from tegrascope.daemon.results.records import BenchResult
 from tegrascope.parsers.records import Sample
+from tegrascope.workbench.advise.compose import Advice
+from tegrascope.workbench.commands.doctor import Examination
+from tegrascope.workbench.commands.engines import CachedEngine, EngineBuilds, EngineList
+from tegrascope.workbench.commands.runs import RunList
+from tegrascope.workbench.commands.top import Screen
+from tegrascope.workbench.compare.report import Comparison
+from tegrascope.workbench.inspect.rules import Inspection
+from tegrascope.workbench.prove.report import Proof
+from tegrascope.workbench.results.records import BenchResult
 
 FOLDER = Path(__file__).parents[1] / "docs/schemas"
 _HEAD = """\

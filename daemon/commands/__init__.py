@@ -1,8 +1,8 @@
-"""The commands: one module each, with its arguments and its function; here what they share.
+"""The commands of the service: one module each; here what the commands of both rooms share.
 
 A module has ``EXAMPLE``, one or more command lines, ``add``, which adds its options or actions, and
-``run``, unless it has actions. It is imported only when its command is asked for. Logic that
-another part could use belongs in the tool's own folder.
+``run``, unless it has actions. It is imported only when its command is asked for. The list of all
+commands, and those that a person starts, are in ``workbench/commands``.
 """
 
 import argparse
@@ -11,9 +11,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import ValidationError
@@ -21,30 +19,6 @@ from pydantic import ValidationError
 from ...collectors.paths import is_file
 from ...parsers.errors import UserError
 from ...parsers.values import read_duration
-
-# Name and summary, in the order of the help.
-COMMANDS = MappingProxyType(
-    {
-        "run": "the daemon: telemetry, schedule, store and HTTP",
-        "bench": "compare a model across accelerators: latency, energy, GPU freed, right answers",
-        "advise": "recommend an accelerator for each model, from results of bench",
-        "compare": "the difference of two results or runs, and why: its causes, ranked",
-        "inspect": "list the nodes of a model that a DLA rejects, the rules broken, and remedies",
-        "exec": "run any program as a measured window; the exit code is the program's",
-        "parse": "turn tegrastats lines into records",
-        "correlate": "pair runs with recorded logs: energy, load and flags of each",
-        "simulate": "print the tegrastats lines of a simulated board",
-        "top": "a live screen of a daemon, made for a small window over SSH",
-        "runs": "list, show and export stored runs",
-        "report": "write stored runs and telemetry as one page of HTML",
-        "engines": "list, build and remove TensorRT engines, and calibrate int8",
-        "service": "install or remove the systemd units",
-        "check-config": "validate a configuration; every error with its line",
-        "doctor": "check this machine: what it has, what is missing, and how to fix it",
-        "prove": "check on this board what is believed about boards, and write a file to send",
-        "completion": "print a script that completes commands and options in bash or zsh",
-    }
-)
 
 INSTALLED_STATE = Path("/var/lib/tegrascope")
 DATABASE = "tegrascope.db"
@@ -271,14 +245,6 @@ def add_command(
     )
     parser.set_defaults(command=run, misuse=parser.error)
     return Options(parser)
-
-
-def load(commands: Commands, name: str) -> None:
-    """Import the module of a command and add the command."""
-    file = "execute" if name == "exec" else name.replace("-", "_")
-    module = import_module(f".{file}", __name__)
-    run = getattr(module, "run", None)
-    module.add(add_command(commands, name, run, module.EXAMPLE, COMMANDS[name]))
 
 
 @contextmanager

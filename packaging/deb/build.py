@@ -31,7 +31,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from tegrascope.daemon.commands.completion import script
+from tegrascope.workbench.commands.completion import script
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -8,8 +8,8 @@ from unittest.mock import patch
 from tegrascope import __version__
 from tegrascope.collectors.board.power import main as power
 from tegrascope.collectors.dla.reader import main as dla_trace
-from tegrascope.daemon.cli import main as tegrascope
-from tegrascope.daemon.commands import COMMANDS
+from tegrascope.workbench.cli import main as tegrascope
+from tegrascope.workbench.commands import COMMANDS
 
 HEAD = """\
 .TH {title} 1 "" "tegrascope {version}"

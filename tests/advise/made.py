@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tegrascope.daemon.measure.run_report import Distribution, Environment
-from tegrascope.daemon.results.records import (
+from tegrascope.workbench.results.records import (
     AcceleratorResult,
     BenchResult,
     BenchSettings,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.advise.compose import Advice
-from tegrascope.daemon.cli import main
-from tegrascope.daemon.results.records import Figure
+from tegrascope.workbench.advise.compose import Advice
+from tegrascope.workbench.cli import main
+from tegrascope.workbench.results.records import Figure
 
 from .made import lane, model, result, together, written
 

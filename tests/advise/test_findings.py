@@ -2,9 +2,9 @@
 
 import pytest
 
-from tegrascope.daemon.advise.choices import BenchSource
-from tegrascope.daemon.advise.compose import advise_on
-from tegrascope.daemon.advise.problem import Demand
+from tegrascope.workbench.advise.choices import BenchSource
+from tegrascope.workbench.advise.compose import advise_on
+from tegrascope.workbench.advise.problem import Demand
 
 from .made import lane, model, result, spread
 

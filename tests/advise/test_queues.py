@@ -12,8 +12,8 @@ from itertools import combinations, permutations
 
 import pytest
 
-from tegrascope.daemon.advise.problem import Demand, Effect, Option, Problem, search
-from tegrascope.daemon.results.records import Figure
+from tegrascope.workbench.advise.problem import Demand, Effect, Option, Problem, search
+from tegrascope.workbench.results.records import Figure
 
 DEVICES = ("gpu", "dla0", "dla1")
 # The foreseen latency is at most so many times the worst that was simulated, if models work one

@@ -6,7 +6,7 @@ from math import hypot, inf, prod
 
 import pytest
 
-from tegrascope.daemon.advise.problem import (
+from tegrascope.workbench.advise.problem import (
     Demand,
     Effect,
     Option,
@@ -14,7 +14,7 @@ from tegrascope.daemon.advise.problem import (
     closest_infeasible,
     search,
 )
-from tegrascope.daemon.results.records import Figure
+from tegrascope.workbench.results.records import Figure
 
 DEVICES = ("gpu", "dla0", "dla1")
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tegrascope.daemon.advise.choices import BenchSource
-from tegrascope.daemon.advise.compose import advise_on
-from tegrascope.daemon.advise.problem import Demand
 from tegrascope.daemon.measure.run_report import Energy, Environment, RunReport
-from tegrascope.daemon.results.records import ModelResult, Sweep, SweepPoint, Variant
 from tegrascope.parsers.errors import UserError
+from tegrascope.workbench.advise.choices import BenchSource
+from tegrascope.workbench.advise.compose import advise_on
+from tegrascope.workbench.advise.problem import Demand
+from tegrascope.workbench.results.records import ModelResult, Sweep, SweepPoint, Variant
 
 from .made import lane, result
 

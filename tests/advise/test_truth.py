@@ -5,9 +5,9 @@ from itertools import product
 
 import pytest
 
-from tegrascope.daemon.advise.choices import BenchSource, choices_of, effects_of
-from tegrascope.daemon.advise.compose import advise_on
-from tegrascope.daemon.advise.problem import Demand, Problem
+from tegrascope.workbench.advise.choices import BenchSource, choices_of, effects_of
+from tegrascope.workbench.advise.compose import advise_on
+from tegrascope.workbench.advise.problem import Demand, Problem
 
 from .world import Nature, World, slower, truths
 

@@ -17,18 +17,18 @@ from pathlib import Path
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.collectors.simulator.board import JumpClock, SimulatedBoard
 from tegrascope.collectors.simulator.physics import LoadBoard, board_model
-from tegrascope.daemon.bench.run import Bench
-from tegrascope.daemon.bench.settings import workload_of
-from tegrascope.daemon.bench.workers import FinishedRun
 from tegrascope.daemon.measure.run_report import Environment
 from tegrascope.daemon.measure.timeline import Timeline
-from tegrascope.daemon.results.records import BenchResult, BenchSettings, ModelResult
-from tegrascope.daemon.results.summary import Measured, Round, summarise
 from tegrascope.daemon.session.executor import Verdict
 from tegrascope.daemon.session.session import InFlightRun, Job, Session
 from tegrascope.daemon.settings.config import Workload, new_run_id
 from tegrascope.parsers.inference.events import Inferences, Phase
 from tegrascope.parsers.records import flatten
+from tegrascope.workbench.bench.run import Bench
+from tegrascope.workbench.bench.settings import workload_of
+from tegrascope.workbench.bench.workers import FinishedRun
+from tegrascope.workbench.results.records import BenchResult, BenchSettings, ModelResult
+from tegrascope.workbench.results.summary import Measured, Round, summarise
 
 BOARD = "agx-orin-64gb"
 SECOND = 1_000_000_000

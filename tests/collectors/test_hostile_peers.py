@@ -24,10 +24,10 @@ from tegrascope.collectors.http_peer import (
     header_secrets,
 )
 from tegrascope.daemon.export.otlp_sender import Sender
-from tegrascope.daemon.tables.frames import served_runs
-from tegrascope.daemon.top.client import DaemonClient
 from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.inference.events import Order
+from tegrascope.workbench.tables.frames import served_runs
+from tegrascope.workbench.top.client import DaemonClient
 from tests.export.test_otlp import a_page
 from tests.fakes.hostile_peer import MODES, HostilePeer
 from tests.fakes.worker_runs import ending, run

@@ -55,7 +55,7 @@ def test_file_directory_and_others_differ(tmp_path):
 def test_product_asks_no_path_itself():
     """Python 3.14 answers for a denied path as for a missing one."""
     found = []
-    for room in ("parsers", "collectors", "daemon"):
+    for room in ("parsers", "collectors", "daemon", "workbench"):
         for file in sorted((ROOT / room).rglob("*.py")):
             for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
                 if PATHLIB.search(line):

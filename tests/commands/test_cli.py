@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.cli import main, make_parser
 from tegrascope.daemon.commands import find_state_dir
 from tegrascope.daemon.measure.run_report import Distribution, Energy, RailEnergy, RunReport
 from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.inference.placement import Built, Placement
 from tegrascope.parsers.tegrastats import parse_line
+from tegrascope.workbench.cli import main, make_parser
 
 S = 1_000_000_000
 LINES = (

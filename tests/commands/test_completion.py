@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from tegrascope.daemon.cli import main
-from tegrascope.daemon.commands import COMMANDS
+from tegrascope.workbench.cli import main
+from tegrascope.workbench.commands import COMMANDS
 
 # Call the function as Tab does, and print what is offered.
 _CALLS = {

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
-from tegrascope.daemon.cli import main
 from tegrascope.daemon.session.telemetry import open_companions
 from tegrascope.daemon.settings.config import Config, Workload, split_listen
 from tegrascope.daemon.settings.file import ConfigError, load_config, read_settings
 from tegrascope.parsers.values import read_duration
+from tegrascope.workbench.cli import main
 
 
 def parse_config(text: str, path: Path) -> Config:

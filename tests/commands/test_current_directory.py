@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.commands import COMMANDS
 from tegrascope.daemon.store.history import History
 from tegrascope.parsers.errors import UserError
+from tegrascope.workbench.commands import COMMANDS
 from tests.fakes.processes import until
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
 # As pip writes the program: its own directory is in front of the path of imports.
-SCRIPT = "import sys\nfrom tegrascope.daemon.cli import main\nsys.exit(main())\n"
+SCRIPT = "import sys\nfrom tegrascope.workbench.cli import main\nsys.exit(main())\n"
 TRAP = """
 import posix, sys
 marker = posix.open(posix.environ[b"TRAP_MARKER"], posix.O_WRONLY | posix.O_CREAT | posix.O_APPEND)

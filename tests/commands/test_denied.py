@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.commands import COMMANDS
+from tegrascope.workbench.commands import COMMANDS
 
 # DIR may not be entered, and FILE may not be read.
 LINES = (
@@ -59,7 +59,7 @@ LINES = (
 OTHERS = ("parse", "exec", "top", "engines build", "doctor", "completion")
 _PROGRAM = """
 import contextlib, io, json, sys, traceback
-from tegrascope.daemon.cli import main
+from tegrascope.workbench.cli import main
 found = {}
 for line in json.load(sys.stdin):
     out, err = io.StringIO(), io.StringIO()

@@ -10,10 +10,10 @@ import pytest
 
 from tegrascope.collectors.backends.cudla import load_cudla
 from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
-from tegrascope.daemon.cli import main
 from tegrascope.parsers.errors import BackendUnavailable
 from tegrascope.parsers.inference.calibration import parse_calibration
 from tegrascope.parsers.inference.placement import Built, Placement
+from tegrascope.workbench.cli import main
 from tests.fakes.models import labelled_data, write_chain, write_classifier
 from tests.fakes.shims import write_shims
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.cli import main
 from tegrascope.daemon.terminal import check_output, open_output
 from tegrascope.parsers.errors import UserError
+from tegrascope.workbench.cli import main
 
 LOG = Path(__file__).parents[1] / "captures/agx-orin-64gb__r36.txt"
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tegrascope.daemon.compare.causes import causes_of
-from tegrascope.daemon.compare.report import compare
-from tegrascope.daemon.compare.sides import MeasuredContext, Side, refusal
 from tegrascope.daemon.measure.run_report import Environment, Figure
 from tegrascope.parsers.inference.events import Process
 from tegrascope.parsers.inference.placement import Built, Circumstances, Placement
+from tegrascope.workbench.compare.causes import causes_of
+from tegrascope.workbench.compare.report import compare
+from tegrascope.workbench.compare.sides import MeasuredContext, Side, refusal
 
 GROWN = {"copies": 1e-4, "compute": 2e-3, "host": 1e-4}
 SHORT = {"copies": 1e-4, "compute": 1e-3, "host": 1e-4}

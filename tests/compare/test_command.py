@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.cli import main
-from tegrascope.daemon.compare.report import Comparison
 from tegrascope.daemon.measure.run_report import Figure, ProcessShare
-from tegrascope.daemon.results.records import Sweep, SweepPoint, Variant
 from tegrascope.daemon.store.store import Store
+from tegrascope.workbench.cli import main
+from tegrascope.workbench.compare.report import Comparison
+from tegrascope.workbench.results.records import Sweep, SweepPoint, Variant
 
 from .world import Place, draw_network, record
 

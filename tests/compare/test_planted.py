@@ -2,9 +2,9 @@
 
 import pytest
 
-from tegrascope.daemon.compare.report import compare
-from tegrascope.daemon.compare.sides import sides_of
-from tegrascope.daemon.results.records import BenchResult
+from tegrascope.workbench.compare.report import compare
+from tegrascope.workbench.compare.sides import sides_of
+from tegrascope.workbench.results.records import BenchResult
 
 from .world import draw_pair
 

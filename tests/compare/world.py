@@ -21,7 +21,8 @@ from tegrascope.daemon.measure.run_report import (
     Span,
     Temperature,
 )
-from tegrascope.daemon.results.records import (
+from tegrascope.parsers.inference.placement import Built, Circumstances, Placement
+from tegrascope.workbench.results.records import (
     AcceleratorResult,
     BenchResult,
     BenchSettings,
@@ -29,7 +30,6 @@ from tegrascope.daemon.results.records import (
     LayerRow,
     ModelResult,
 )
-from tegrascope.parsers.inference.placement import Built, Circumstances, Placement
 
 ROUNDS = 4
 STUDENT = 3.182  # 95 %, three degrees of freedom

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tegrascope.collectors.backends.tensorrt_probe import Capabilities
 from tegrascope.collectors.board.machine import Answer, HostMemory, Machine
-from tegrascope.daemon.doctor.findings import Context
 from tegrascope.daemon.settings.config import Config
+from tegrascope.workbench.doctor.findings import Context
 
 ORIN = "nvidia,p3737-0000+p3701-0005\0nvidia,p3701-0005\0nvidia,tegra234\0"
 NANO = "nvidia,p3768-0000+p3767-0005\0nvidia,p3767-0005\0nvidia,tegra234\0"

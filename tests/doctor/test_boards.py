@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.board.machine import Answer, HostMemory, Machine
-from tegrascope.daemon.commands.doctor import GROUPS, as_document, as_lines, examine, summary
-from tegrascope.daemon.doctor.findings import Finding
+from tegrascope.workbench.commands.doctor import GROUPS, as_document, as_lines, examine, summary
+from tegrascope.workbench.doctor.findings import Finding
 from tests.fakes.processes import Stopwatch
 
 from .boards import GIB, GOOD_TENSORRT, NANO, NO_TENSORRT, Played, Tree, context, orin

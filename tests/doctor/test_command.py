@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.commands.doctor import make_context
+from tegrascope.workbench.commands.doctor import make_context
 
 from .boards import Tree
 

@@ -8,7 +8,9 @@ import pytest
 from tegrascope.collectors.backends.tensorrt_probe import Capabilities
 from tegrascope.collectors.board.boards import identify
 from tegrascope.collectors.board.machine import Answer, HostMemory, Machine, There
-from tegrascope.daemon.doctor.board import (
+from tegrascope.parsers.nvpmodel import PowerMode
+from tegrascope.parsers.tegrastats import parse_line
+from tegrascope.workbench.doctor.board import (
     judge_disk,
     judge_memory,
     judge_messages,
@@ -18,8 +20,8 @@ from tegrascope.daemon.doctor.board import (
     judge_synchronised,
     judge_wall,
 )
-from tegrascope.daemon.doctor.findings import Board
-from tegrascope.daemon.doctor.software import (
+from tegrascope.workbench.doctor.findings import Board
+from tegrascope.workbench.doctor.software import (
     TEGRASTATS,
     check_socket,
     explain_dla,
@@ -31,8 +33,6 @@ from tegrascope.daemon.doctor.software import (
     judge_rails,
     judge_unit,
 )
-from tegrascope.parsers.nvpmodel import PowerMode
-from tegrascope.parsers.tegrastats import parse_line
 
 from .boards import context
 

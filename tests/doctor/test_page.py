@@ -3,13 +3,13 @@
 import re
 from pathlib import Path
 
-from tegrascope.daemon.commands.doctor import GROUPS
+from tegrascope.workbench.commands.doctor import GROUPS
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_page_has_every_check_in_its_group():
-    sources = (ROOT / "daemon/doctor").glob("*.py")
+    sources = (ROOT / "workbench/doctor").glob("*.py")
     code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     named = set(re.findall(r'(?:Check|RootSocket)\(\s*"(\w+)"', code))
     text = (ROOT / "docs/doctor.md").read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tegrascope.collectors.models.onnx_graph import read_graph
-from tegrascope.daemon.inspect.judge import inspect_graph
-from tegrascope.daemon.inspect.rules import Inspection, JudgedNode, rules_of
+from tegrascope.workbench.inspect.judge import inspect_graph
+from tegrascope.workbench.inspect.rules import Inspection, JudgedNode, rules_of
 
 FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 TARGET = "target"

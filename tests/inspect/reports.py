@@ -7,11 +7,11 @@ printed table, so that it does not depend on the library that draws tables.
 from collections.abc import Iterator
 from pathlib import Path
 
-from tegrascope.daemon.inspect.judge import inspect_graph
-from tegrascope.daemon.inspect.report import heading, summary
-from tegrascope.daemon.inspect.rules import Inspection, NodeCost, PartCost, rules_of
 from tegrascope.daemon.terminal import amount
 from tegrascope.parsers.onnx.graph import Graph
+from tegrascope.workbench.inspect.judge import inspect_graph
+from tegrascope.workbench.inspect.report import heading, summary
+from tegrascope.workbench.inspect.rules import Inspection, NodeCost, PartCost, rules_of
 
 GOLDENS = Path(__file__).parent / "goldens"
 # The usual release of TensorRT.

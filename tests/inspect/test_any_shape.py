@@ -4,9 +4,9 @@ from itertools import product
 
 import pytest
 
-from tegrascope.daemon.inspect.judge import inspect_graph
-from tegrascope.daemon.inspect.rules import operators, rules_of
 from tegrascope.parsers.onnx.graph import Graph, Node, Tensor
+from tegrascope.workbench.inspect.judge import inspect_graph
+from tegrascope.workbench.inspect.rules import operators, rules_of
 
 RANKS = range(6)
 # Operators in front of another, of which layers merge with what follows.

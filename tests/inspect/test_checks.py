@@ -6,9 +6,6 @@ import pytest
 
 from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.collectors.backends.tensorrt_probe import ask_layers
-from tegrascope.daemon.cli import main
-from tegrascope.daemon.inspect.judge import check_builder, check_engine, find_evidence
-from tegrascope.daemon.inspect.rules import Inspection, JudgedNode
 from tegrascope.daemon.measure.run_report import RunReport
 from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.errors import UserError
@@ -20,6 +17,9 @@ from tegrascope.parsers.inference.placement import (
     placement_of,
 )
 from tegrascope.parsers.onnx.graph import Graph, Node
+from tegrascope.workbench.cli import main
+from tegrascope.workbench.inspect.judge import check_builder, check_engine, find_evidence
+from tegrascope.workbench.inspect.rules import Inspection, JudgedNode
 from tests.fakes.shims import write_shims
 
 onnx = pytest.importorskip("onnx")

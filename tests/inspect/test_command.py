@@ -10,9 +10,9 @@ import onnx
 import pytest
 from pydantic import BaseModel
 
-from tegrascope.daemon.cli import main
-from tegrascope.daemon.inspect.report import print_inspection
-from tegrascope.daemon.inspect.rules import SCHEMA_VERSION, Inspection, choose_rules
+from tegrascope.workbench.cli import main
+from tegrascope.workbench.inspect.report import print_inspection
+from tegrascope.workbench.inspect.rules import SCHEMA_VERSION, Inspection, choose_rules
 
 from .conftest import FAMILIES
 from .made import inspected, model, node, one

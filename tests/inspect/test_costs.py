@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tegrascope.daemon.inspect.costs import costs_of, flops, multiply_adds, node_cost
-from tegrascope.daemon.inspect.rules import JudgedNode, Part
 from tegrascope.parsers.onnx.graph import SUBGRAPH, Graph, Node, Tensor
+from tegrascope.workbench.inspect.costs import costs_of, flops, multiply_adds, node_cost
+from tegrascope.workbench.inspect.rules import JudgedNode, Part
 
 
 def graph_of(op, inputs, outputs, *, dtype="float32", domain="", **attributes):

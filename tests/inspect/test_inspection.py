@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from tegrascope.daemon.inspect.costs import number_parts
-from tegrascope.daemon.inspect.rules import JudgedNode
 from tegrascope.parsers.onnx.graph import Graph, Node
+from tegrascope.workbench.inspect.costs import number_parts
+from tegrascope.workbench.inspect.rules import JudgedNode
 
 from .made import HALF, axes, inspected, model, node, one, rules_broken, target_of
 

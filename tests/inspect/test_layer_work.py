@@ -4,8 +4,8 @@ import onnx
 import pytest
 
 from tegrascope.collectors.models.onnx_graph import read_graph
-from tegrascope.daemon.inspect.layers import layers_with_work, with_work
-from tegrascope.daemon.results.records import LayerRow
+from tegrascope.workbench.inspect.layers import layers_with_work, with_work
+from tegrascope.workbench.results.records import LayerRow
 from tests.inspect.made import model, node
 
 

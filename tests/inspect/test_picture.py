@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tegrascope.daemon.inspect.costs import costs_of
-from tegrascope.daemon.inspect.picture import Edge, lanes_of, picture
-from tegrascope.daemon.inspect.rules import Inspection, JudgedNode, Part, RuleFinding
 from tegrascope.parsers.onnx.graph import Graph, Node, Tensor
+from tegrascope.workbench.inspect.costs import costs_of
+from tegrascope.workbench.inspect.picture import Edge, lanes_of, picture
+from tegrascope.workbench.inspect.rules import Inspection, JudgedNode, Part, RuleFinding
 
 SVG = "{http://www.w3.org/2000/svg}"
 LAW = settings(derandomize=True, deadline=None, database=None)

@@ -10,8 +10,8 @@ import pytest
 
 from tegrascope.collectors.backends.tensorrt_build import logger_of
 from tegrascope.collectors.backends.tensorrt_probe import ask_layers, look_at_layers
-from tegrascope.daemon.inspect.judge import check_builder, inspect_graph
-from tegrascope.daemon.inspect.rules import rules_of
+from tegrascope.workbench.inspect.judge import check_builder, inspect_graph
+from tegrascope.workbench.inspect.rules import rules_of
 from tests.inspect.cases import CASES
 from tests.inspect.conftest import FAMILIES
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tegrascope.daemon.inspect.measures import buffer_banks
-from tegrascope.daemon.inspect.rules import Rule, line_of, operators, rule_file, rules_of
 from tegrascope.parsers.errors import UserError
+from tegrascope.workbench.inspect.measures import buffer_banks
+from tegrascope.workbench.inspect.rules import Rule, line_of, operators, rule_file, rules_of
 
 from .cases import (
     CASES,

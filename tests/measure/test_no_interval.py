@@ -11,9 +11,9 @@ from tegrascope.daemon.measure.energy import Curve, Timing, settled, window_ener
 from tegrascope.daemon.measure.energy_report import energy_of_parts, measure_energy
 from tegrascope.daemon.measure.figures import mean_energy
 from tegrascope.daemon.measure.run_report import Figure, Span
-from tegrascope.daemon.results.document import with_half
-from tegrascope.daemon.results.summary import joules_of
 from tegrascope.daemon.terminal import joules
+from tegrascope.workbench.results.document import with_half
+from tegrascope.workbench.results.summary import joules_of
 
 S = 1_000_000_000
 RULE = find_rail_rule(["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"])

@@ -11,8 +11,8 @@ from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.dla import counted_shares, dla_was_on
 from tegrascope.daemon.measure.run_report import Span
 from tegrascope.daemon.measure.utilization import telemetry
-from tegrascope.daemon.results.bench_page import rows_of
-from tegrascope.daemon.results.records import AcceleratorResult, Figure
+from tegrascope.workbench.results.bench_page import rows_of
+from tegrascope.workbench.results.records import AcceleratorResult, Figure
 
 SECOND = 1_000_000_000
 NAN = math.nan

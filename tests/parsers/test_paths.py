@@ -21,11 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tegrascope import ParseError, Sample, frames
-from tegrascope.daemon.cli import main
 from tegrascope.parsers.tegrastats import render_line
 from tegrascope.parsers.tegrastats.bulk import ColumnParser, read_batches
 from tegrascope.parsers.tegrastats.line import LineParser, split_records
 from tegrascope.parsers.tegrastats.prefix import read_prefix
+from tegrascope.workbench.cli import main
 from tests.bench.corpus import read_lines
 from tests.bench.lines import LAYOUTS, generate, interleave
 from tests.bench.truth import Row, faults, is_right, row_of, rows_of

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tegrascope.collectors.board.machine import Machine
 from tegrascope.collectors.board.power import SOCKET
-from tegrascope.daemon.doctor.software import TEGRASTATS
-from tegrascope.daemon.prove.probes import BoardAccess
+from tegrascope.workbench.doctor.software import TEGRASTATS
+from tegrascope.workbench.prove.probes import BoardAccess
 from tests.fakes.board_tree import AGX_ORIN, DLAS, HOST1X, SENSORS, write_board
 
 CAPTURES = Path(__file__).parents[1] / "captures"

@@ -4,7 +4,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from tegrascope.daemon.commands.prove import examine
+from tegrascope.workbench.commands.prove import examine
 
 from .boards import board_at
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from tegrascope.daemon.prove.belief import Evidence
+from tegrascope.workbench.prove.belief import Evidence
 
 Found = Mapping[str, Evidence]
 

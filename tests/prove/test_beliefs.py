@@ -9,12 +9,12 @@ from typing import get_args
 import pytest
 import yaml
 
-from tegrascope.daemon.doctor.software import DLA_TRACE
-from tegrascope.daemon.prove.belief import Evidence, beliefs
-from tegrascope.daemon.prove.report import beliefs_page, boards_page, verdict_line
-from tegrascope.daemon.prove.runner import CHECKS, SavedEvidence, gather, verdicts
-from tegrascope.daemon.prove.scrub import clean, leaks
-from tegrascope.daemon.results.records import BenchFlag
+from tegrascope.workbench.doctor.software import DLA_TRACE
+from tegrascope.workbench.prove.belief import Evidence, beliefs
+from tegrascope.workbench.prove.report import beliefs_page, boards_page, verdict_line
+from tegrascope.workbench.prove.runner import CHECKS, SavedEvidence, gather, verdicts
+from tegrascope.workbench.prove.scrub import clean, leaks
+from tegrascope.workbench.results.records import BenchFlag
 from tools.board_page import PAGE
 
 from .boards import CAPTURES, kinds, play, serve, serve_modes

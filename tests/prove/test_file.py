@@ -15,14 +15,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tegrascope.daemon.cli import main
-from tegrascope.daemon.commands.prove import examine
-from tegrascope.daemon.prove.belief import Evidence, verdict_of
-from tegrascope.daemon.prove.probes import BoardAccess, Probe, probes
-from tegrascope.daemon.prove.report import as_lines, boards_page, captures, read, write
-from tegrascope.daemon.prove.runner import CHECKS, SavedEvidence, gather, verdicts
-from tegrascope.daemon.prove.scrub import leaks, private_words
 from tegrascope.parsers.errors import UserError
+from tegrascope.workbench.cli import main
+from tegrascope.workbench.commands.prove import examine
+from tegrascope.workbench.prove.belief import Evidence, verdict_of
+from tegrascope.workbench.prove.probes import BoardAccess, Probe, probes
+from tegrascope.workbench.prove.report import as_lines, boards_page, captures, read, write
+from tegrascope.workbench.prove.runner import CHECKS, SavedEvidence, gather, verdicts
+from tegrascope.workbench.prove.scrub import leaks, private_words
 from tests.golden import record_of
 
 from .boards import board_at, play

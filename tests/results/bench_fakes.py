@@ -5,9 +5,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tegrascope.daemon.bench.run import Bench, Display
-from tegrascope.daemon.bench.settings import Asked
-from tegrascope.daemon.bench.workers import Setup, Watcher, Workers
 from tegrascope.daemon.measure.run_report import (
     Energy,
     Interval,
@@ -18,8 +15,11 @@ from tegrascope.daemon.measure.run_report import (
     Utilization,
     distribution,
 )
-from tegrascope.daemon.results.records import BenchSettings
 from tegrascope.daemon.session.executor import Executor
+from tegrascope.workbench.bench.run import Bench, Display
+from tegrascope.workbench.bench.settings import Asked
+from tegrascope.workbench.bench.workers import Setup, Watcher, Workers
+from tegrascope.workbench.results.records import BenchSettings
 
 SECOND = 1_000_000_000
 

@@ -7,9 +7,9 @@ import sys
 import numpy
 import pytest
 
-from tegrascope.daemon.bench.workers import check_outputs, count_right, read_labels
 from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.inference.placement import Built
+from tegrascope.workbench.bench.workers import check_outputs, count_right, read_labels
 from tests.fakes.models import labelled_data, write_classifier
 from tests.fakes.shims import write_shims
 

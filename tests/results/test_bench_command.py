@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.cli import main
-from tegrascope.daemon.results.records import BenchResult
+from tegrascope.workbench.cli import main
+from tegrascope.workbench.results.records import BenchResult
 
 TINY = ("--duration", "0.6", "--baseline", "0.3", "--warm-up", "0.1", "--rounds", "2")
 BRIEF = ("--duration", "0.1", "--baseline", "0.05", "--warm-up", "0.05", "--rounds", "1")

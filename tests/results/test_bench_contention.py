@@ -7,15 +7,15 @@ from itertools import combinations
 import pytest
 
 from tegrascope.collectors.simulator.physics import LoadBoard
-from tegrascope.daemon.bench.run import foreseen, groups_on, placements
-from tegrascope.daemon.bench.settings import INTERVALS, Asked, check_contention, check_names
 from tegrascope.daemon.measure.quality import MINIMUM_SAMPLES
 from tegrascope.daemon.measure.run_report import Energy, Interval, Span
-from tegrascope.daemon.results.bench_page import placed_name, print_result
-from tegrascope.daemon.results.contention import Joint, NotRun, joint_span, summarise_contention
-from tegrascope.daemon.results.records import BenchResult, JointRound, Placed
 from tegrascope.daemon.settings.config import Telemetry
 from tegrascope.parsers.errors import UserError
+from tegrascope.workbench.bench.run import foreseen, groups_on, placements
+from tegrascope.workbench.bench.settings import INTERVALS, Asked, check_contention, check_names
+from tegrascope.workbench.results.bench_page import placed_name, print_result
+from tegrascope.workbench.results.contention import Joint, NotRun, joint_span, summarise_contention
+from tegrascope.workbench.results.records import BenchResult, JointRound, Placed
 
 from .bench_fakes import SECOND, FakeExecutors, Silence, make_bench, report, settings
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.cli import main
-from tegrascope.daemon.results.document import print_document
-from tegrascope.daemon.results.layers import layer_blocks, layer_table, side_by_side, time_rows
-from tegrascope.daemon.results.records import AcceleratorResult, LayerRow
 from tegrascope.parsers.inference.layers import EngineLayer, LayerProfile, read_layers
 from tegrascope.parsers.inference.placement import Placement, placement_of
+from tegrascope.workbench.cli import main
+from tegrascope.workbench.results.document import print_document
+from tegrascope.workbench.results.layers import layer_blocks, layer_table, side_by_side, time_rows
+from tegrascope.workbench.results.records import AcceleratorResult, LayerRow
 
 from .bench_fakes import FakeExecutors, Silence, make_bench, settings
 

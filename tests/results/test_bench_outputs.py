@@ -3,8 +3,8 @@
 import numpy
 import pytest
 
-from tegrascope.daemon.bench.workers import check_outputs, compare, precision_of
 from tegrascope.parsers.inference.placement import Built
+from tegrascope.workbench.bench.workers import check_outputs, compare, precision_of
 
 REFERENCE = numpy.random.RandomState(7).uniform(-1, 1, (4, 1000)).astype("f4")
 

@@ -8,7 +8,7 @@ import pytest
 from tegrascope.collectors.board.boards import RailRule
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.run_report import Environment, Span
-from tegrascope.daemon.results.paired import (
+from tegrascope.workbench.results.paired import (
     Readings,
     RoundPower,
     difference_of_rounds,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.daemon.bench.run import RoundPlan, in_turn
-from tegrascope.daemon.results.summary import agree
+from tegrascope.workbench.bench.run import RoundPlan, in_turn
+from tegrascope.workbench.results.summary import agree
 
 from .bench_fakes import report
 

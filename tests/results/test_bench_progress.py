@@ -7,11 +7,11 @@ from array import array
 import pytest
 
 from tegrascope.collectors.simulator.board import JumpClock
-from tegrascope.daemon.bench.run import Display, outcome_of, outcome_of_joint
 from tegrascope.daemon.measure.run_report import Energy, Span
-from tegrascope.daemon.results.contention import Joint
-from tegrascope.daemon.results.records import JointRound, Placed
 from tegrascope.parsers.inference.events import Phase, Progress
+from tegrascope.workbench.bench.run import Display, outcome_of, outcome_of_joint
+from tegrascope.workbench.results.contention import Joint
+from tegrascope.workbench.results.records import JointRound, Placed
 
 from .bench_fakes import report
 

@@ -8,16 +8,16 @@ import pytest
 
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.figures import difference
-from tegrascope.daemon.results.bench_page import report_page
-from tegrascope.daemon.results.document import thin
-from tegrascope.daemon.results.records import (
+from tegrascope.workbench.results.bench_page import report_page
+from tegrascope.workbench.results.document import thin
+from tegrascope.workbench.results.records import (
     BenchResult,
     Contention,
     Figure,
     LaneTogether,
     Together,
 )
-from tegrascope.daemon.results.summary import Measured, Round, summarise
+from tegrascope.workbench.results.summary import Measured, Round, summarise
 
 from .bench_fakes import SECOND, report, settings
 from .pages import Page

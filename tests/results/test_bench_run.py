@@ -10,12 +10,12 @@ import pytest
 
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.blocks import WindowSlice
-from tegrascope.daemon.results.bench_page import print_result, report_page
-from tegrascope.daemon.results.records import AcceleratorResult, BenchResult, ModelResult
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.parsers.inference.events import Inferences, Phase
 from tegrascope.parsers.inference.placement import Built
 from tegrascope.parsers.signals import RAIL_POWER
+from tegrascope.workbench.results.bench_page import print_result, report_page
+from tegrascope.workbench.results.records import AcceleratorResult, BenchResult, ModelResult
 from tests.fakes.loads import COMMAND, loads
 
 from .bench_fakes import FakeExecutors, Silence, make_bench, settings

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.bench.settings import (
+from tegrascope.daemon.settings.config import Telemetry
+from tegrascope.parsers.errors import UsageError, UserError
+from tegrascope.workbench.bench.settings import (
     INTERVALS,
     Asked,
     absolute,
@@ -13,10 +15,8 @@ from tegrascope.daemon.bench.settings import (
     reference_of,
     workload_of,
 )
-from tegrascope.daemon.bench.workers import Setup
-from tegrascope.daemon.cli import make_parser
-from tegrascope.daemon.settings.config import Telemetry
-from tegrascope.parsers.errors import UsageError, UserError
+from tegrascope.workbench.bench.workers import Setup
+from tegrascope.workbench.cli import make_parser
 from tests.fakes.processes import until
 
 from .bench_fakes import settings

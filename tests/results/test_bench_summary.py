@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tegrascope.daemon.measure.run_report import Environment, distribution
-from tegrascope.daemon.results.bench_page import ROWS, rows_of
-from tegrascope.daemon.results.caveats import (
+from tegrascope.parsers.inference.placement import Built, Placement
+from tegrascope.parsers.nvpmodel import PowerMode
+from tegrascope.workbench.results.bench_page import ROWS, rows_of
+from tegrascope.workbench.results.caveats import (
     CAVEATS,
     DEVICE_VARIATION,
     HOST_VARIATION,
@@ -16,10 +18,8 @@ from tegrascope.daemon.results.caveats import (
     caveats_of_machine,
     int8_slower,
 )
-from tegrascope.daemon.results.records import AcceleratorResult, ClockRange, Figure, OutputCheck
-from tegrascope.daemon.results.summary import Measured, Round, summarise
-from tegrascope.parsers.inference.placement import Built, Placement
-from tegrascope.parsers.nvpmodel import PowerMode
+from tegrascope.workbench.results.records import AcceleratorResult, ClockRange, Figure, OutputCheck
+from tegrascope.workbench.results.summary import Measured, Round, summarise
 
 from .bench_fakes import report
 

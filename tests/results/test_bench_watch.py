@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.bench.workers import Watcher
-from tegrascope.daemon.cli import main
 from tegrascope.daemon.session.executor import Executor, worker_command
+from tegrascope.workbench.bench.workers import Watcher
+from tegrascope.workbench.cli import main
 
 from .bench_fakes import FakeExecutors, Silence, make_bench, settings
 

@@ -7,7 +7,15 @@ from math import sqrt
 from typing import NamedTuple
 
 from tegrascope.daemon.measure.run_report import distribution
-from tegrascope.daemon.results.front import Drop, Known, Race, estimate, goals_of, reading_of, tied
+from tegrascope.workbench.results.front import (
+    Drop,
+    Known,
+    Race,
+    estimate,
+    goals_of,
+    reading_of,
+    tied,
+)
 
 from .bench_fakes import report
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import pytest
 
-from tegrascope.daemon.cli import main
 from tegrascope.daemon.measure.blocks import Block, encode
 from tegrascope.daemon.measure.run_report import (
     DeadlineReport,
@@ -22,11 +21,12 @@ from tegrascope.daemon.measure.run_report import (
 from tegrascope.daemon.measure.timeline import SealedBlock
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
+from tegrascope.workbench.cli import main
 
 pytest.importorskip("perfetto", reason="pip install 'perfetto>=0.56'")
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from tegrascope.daemon.results.perfetto_trace import write_trace
+from tegrascope.workbench.results.perfetto_trace import write_trace
 
 S = 1_000_000_000
 WALL = 1_790_000_000 * S + 123_456_789
@@ -329,7 +329,7 @@ def test_missing_package_is_one_line(store, tmp_path):
     store.finish(run_of(1, 100 * S))
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'hidden')!r});"
-        "from tegrascope.daemon.cli import main;"
+        "from tegrascope.workbench.cli import main;"
         f"sys.exit(main(['runs', 'export', '-f', 'perfetto', '--state-dir', {str(tmp_path)!r}]))"
     )
     done = subprocess.run(

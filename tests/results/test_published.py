@@ -6,13 +6,13 @@ from array import array
 
 import pytest
 
-from tegrascope.daemon.compare.report import beside_published
 from tegrascope.daemon.measure.run_report import Environment
-from tegrascope.daemon.results.bench_page import print_result, report_page
-from tegrascope.daemon.results.published import family_of, is_same, nearest, published
-from tegrascope.daemon.results.records import BenchResult
-from tegrascope.daemon.results.summary import Measured, Round, summarise
 from tegrascope.parsers.inference.placement import Built
+from tegrascope.workbench.compare.report import beside_published
+from tegrascope.workbench.results.bench_page import print_result, report_page
+from tegrascope.workbench.results.published import family_of, is_same, nearest, published
+from tegrascope.workbench.results.records import BenchResult
+from tegrascope.workbench.results.summary import Measured, Round, summarise
 
 from .bench_fakes import SECOND, report, settings
 from .test_bench_report import samples

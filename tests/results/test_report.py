@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from tegrascope.daemon.cli import main
 from tegrascope.daemon.measure.blocks import Block, encode
 from tegrascope.daemon.measure.run_report import Environment, Interval, PhaseEnergy, ProcessShare
 from tegrascope.daemon.measure.timeline import SealedBlock
-from tegrascope.daemon.results.runs_page import page_since
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
+from tegrascope.workbench.cli import main
+from tegrascope.workbench.results.runs_page import page_since
 
 from .bench_fakes import SECOND, report
 from .pages import Page

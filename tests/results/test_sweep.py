@@ -5,15 +5,15 @@ import io
 
 import pytest
 
-from tegrascope.daemon.bench.settings import check_sweep, read_settings
-from tegrascope.daemon.bench.sweep import SweepRun, axis, look_phases
-from tegrascope.daemon.cli import make_parser
 from tegrascope.daemon.measure.blocks import WindowSlice
-from tegrascope.daemon.results.bench_page import print_result, report_page
-from tegrascope.daemon.results.document import print_document
-from tegrascope.daemon.results.records import BenchResult, variant_of
-from tegrascope.daemon.results.sweep_page import sweep_blocks
 from tegrascope.parsers.errors import UsageError, UserError
+from tegrascope.workbench.bench.settings import check_sweep, read_settings
+from tegrascope.workbench.bench.sweep import SweepRun, axis, look_phases
+from tegrascope.workbench.cli import make_parser
+from tegrascope.workbench.results.bench_page import print_result, report_page
+from tegrascope.workbench.results.document import print_document
+from tegrascope.workbench.results.records import BenchResult, variant_of
+from tegrascope.workbench.results.sweep_page import sweep_blocks
 
 from .bench_fakes import FakeExecutors, Silence, make_bench, settings
 

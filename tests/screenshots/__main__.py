@@ -23,8 +23,8 @@ import numpy as np
 from rich.console import Console
 
 from tegrascope.collectors.application.client import ApiClient
-from tegrascope.daemon.top.client import DaemonClient
-from tegrascope.daemon.top.screen import Glyphs, draw
+from tegrascope.workbench.top.client import DaemonClient
+from tegrascope.workbench.top.screen import Glyphs, draw
 from tests.page.browser import Browser, Tab, program
 
 IMAGES = Path(__file__).parents[2] / "docs/images"

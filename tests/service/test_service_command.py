@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.cli import main
 from tegrascope.daemon.commands.service import check_visible, installed_files
 from tegrascope.parsers.errors import UserError
+from tegrascope.workbench.cli import main
 
 PROGRAM = "/opt/t/bin/tegrascope"
 ROOT = Path(__file__).parents[2]

@@ -62,7 +62,7 @@ import sys, threading
 def refuse(thread):
     raise RuntimeError("can't start new thread")
 threading.Thread.start = refuse
-from tegrascope.daemon.cli import main
+from tegrascope.workbench.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -186,7 +186,7 @@ def test_ctrl_c_during_the_imports_is_no_traceback():
         "import os, signal, sys\n"
         "class Finder:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'tegrascope.daemon.cli':\n"
+        "        if name == 'tegrascope.workbench.cli':\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())\n"
         "from tegrascope.__main__ import main\n"

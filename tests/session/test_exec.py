@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tegrascope.daemon.commands.execute import report_lines
 from tegrascope.daemon.measure.run_report import RunReport, Span
 from tegrascope.daemon.store.history import History
+from tegrascope.workbench.commands.execute import report_lines
 from tests.daemons import until_measured
 from tests.fakes.processes import Stopwatch, is_running, until
 

@@ -8,17 +8,17 @@ import pytest
 
 from tegrascope.collectors.simulator.board import JumpClock, SimulatorSource
 from tegrascope.collectors.simulator.physics import LoadBoard
-from tegrascope.daemon.cli import main
 from tegrascope.parsers.errors import UnreadableError, UserError
 from tegrascope.parsers.inference.aiperf import Request, parse_record
+from tegrascope.workbench.cli import main
 
 from .test_recorded_runs import BEGIN, ENOUGH, SEEDS, line
 
 pandas = pytest.importorskip("pandas")
 
 from tegrascope import frames  # noqa: E402
-from tegrascope.daemon.tables.aiperf import read_given  # noqa: E402
-from tegrascope.daemon.tables.recorded_log import in_flight  # noqa: E402
+from tegrascope.workbench.tables.aiperf import read_given  # noqa: E402
+from tegrascope.workbench.tables.recorded_log import in_flight  # noqa: E402
 
 S = 1_000_000_000
 # Seconds after BEGIN: two that overlap, and one after a pause.

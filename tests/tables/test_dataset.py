@@ -14,8 +14,8 @@ pandas = pytest.importorskip("pandas")
 distributed = pytest.importorskip("distributed")
 
 from tegrascope import frames  # noqa: E402
-from tegrascope.daemon.cli import main  # noqa: E402
 from tegrascope.parsers.errors import UserError  # noqa: E402
+from tegrascope.workbench.cli import main  # noqa: E402
 
 LOGS = 100
 LOG_BYTES = 1_000_000

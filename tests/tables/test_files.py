@@ -8,8 +8,8 @@ import pandas
 import pytest
 
 from tegrascope import frames
-from tegrascope.daemon.tables.log_tables import read_tables, write_tables
 from tegrascope.parsers.errors import UserError
+from tegrascope.workbench.tables.log_tables import read_tables, write_tables
 
 USER = "RAM 1/2MB CPU [5%@729] GR3D_FREQ 7% tj@40.5C VDD_IN 5139mW/4890mW\n"
 ROOT = (

@@ -16,7 +16,7 @@ from tegrascope.parsers.errors import UserError
 pandas = pytest.importorskip("pandas")
 
 from tegrascope import frames  # noqa: E402
-from tegrascope.daemon.tables.log_tables import CLOCK_COLUMNS  # noqa: E402
+from tegrascope.workbench.tables.log_tables import CLOCK_COLUMNS  # noqa: E402
 
 S = 1_000_000_000
 R36 = (

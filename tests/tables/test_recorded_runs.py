@@ -8,14 +8,14 @@ import pytest
 
 from tegrascope.collectors.simulator.board import JumpClock, SimulatorSource
 from tegrascope.collectors.simulator.physics import LoadBoard
-from tegrascope.daemon.cli import main
-from tegrascope.daemon.tables.recorded_log import GivenTime, given_runs, read_runs, read_time
 from tegrascope.parsers.errors import UserError
+from tegrascope.workbench.cli import main
+from tegrascope.workbench.tables.recorded_log import GivenTime, given_runs, read_runs, read_time
 
 pandas = pytest.importorskip("pandas")
 
 from tegrascope import frames  # noqa: E402
-from tegrascope.daemon.tables.pairing import correlate_recorded  # noqa: E402
+from tegrascope.workbench.tables.pairing import correlate_recorded  # noqa: E402
 
 S = 1_000_000_000
 BEGIN = 1_750_866_199  # 2025-06-25 15:43:19 UTC

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tegrascope.collectors.application.client import ApiClient
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.terminal import age
-from tegrascope.daemon.top.client import DaemonClient, ScreenState
-from tegrascope.daemon.top.screen import ASCII, Glyphs, draw, glyphs_of
 from tegrascope.daemon.web.present import Present
 from tegrascope.parsers import signals
 from tegrascope.parsers.errors import UserError
+from tegrascope.workbench.top.client import DaemonClient, ScreenState
+from tegrascope.workbench.top.screen import ASCII, Glyphs, draw, glyphs_of
 from tools.fleet.devices import SimulatedDevice
 from tools.fleet.plan import plan_device
 

@@ -21,10 +21,10 @@ from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.correlate import correlate
 from tegrascope.daemon.measure.run_report import Device, Environment, RunTrace
-from tegrascope.daemon.results.paired import power_of
-from tegrascope.daemon.results.records import GoalResult
-from tegrascope.daemon.results.summary import Measured, Round, summarise
 from tegrascope.parsers.inference.events import Inferences, Phase
+from tegrascope.workbench.results.paired import power_of
+from tegrascope.workbench.results.records import GoalResult
+from tegrascope.workbench.results.summary import Measured, Round, summarise
 
 from .likelihood import Bench, make_bench
 from .pairing import ORIGIN_NS, WALL_NS

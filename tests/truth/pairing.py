@@ -28,8 +28,8 @@ from tegrascope.daemon.measure.energy import EnergyCounters
 from tegrascope.daemon.measure.run_report import Environment, RunTrace, Span
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.telemetry import TelemetryFeed
-from tegrascope.daemon.tables import frames
 from tegrascope.parsers.inference.events import Inferences, Phase
+from tegrascope.workbench.tables import frames
 
 from .regimes import Window
 

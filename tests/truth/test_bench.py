@@ -9,9 +9,9 @@ import secrets
 import numpy as np
 import pytest
 
-from tegrascope.daemon.bench.settings import INTERVALS
 from tegrascope.daemon.measure.run_report import Figure
-from tegrascope.daemon.results.summary import mean_of_most
+from tegrascope.workbench.bench.settings import INTERVALS
+from tegrascope.workbench.results.summary import mean_of_most
 
 from .bench import verdict_of
 from .pairing import pair_live

@@ -7,9 +7,9 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from tegrascope.daemon.cli import main
 from tegrascope.daemon.settings.file import ConfigError, read_settings
 from tegrascope.daemon.web.web_config import WebConfig, WebRules
+from tegrascope.workbench.cli import main
 
 from .web_files import hashed, make_pair, needs_openssl, tls, users
 

@@ -19,11 +19,11 @@ import pytest
 from tegrascope.collectors.application.client import ApiClient, RefusedError, UnreachableError
 from tegrascope.collectors.base import SystemClock
 from tegrascope.collectors.board.machine import Machine
-from tegrascope.daemon.doctor.software import judge_daemon
 from tegrascope.daemon.web.authentication import Passwords
 from tegrascope.daemon.web.server import ConnectionLimits
 from tegrascope.daemon.web.web_config import WebRules
 from tegrascope.parsers.errors import UserError
+from tegrascope.workbench.doctor.software import judge_daemon
 from tests.monitoring.servers import LISTENING, wait_for
 
 from .page_server import DEFAULT, Server, until_closed

@@ -1,0 +1,360 @@
+"""Results of benchmarks become options of each model, and the measured effects between them."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from ...daemon.measure.figures import difference, present
+from ...daemon.measure.quality import WITHHOLDING
+from ...daemon.measure.run_report import Device
+from ...parsers.errors import UserError
+from ...parsers.inference.placement import Precision
+from ..results.bench_page import name_of, placed_name
+from ..results.reading import read_result
+from ..results.records import (
+    AcceleratorResult,
+    BenchFlag,
+    BenchResult,
+    BenchSettings,
+    Figure,
+    ModelResult,
+    Together,
+    variant_of,
+)
+from .problem import Cell, Demand, Effect, Objective, Option
+
+CHOSEN_AMONG: tuple[Device, ...] = ("gpu", "dla0", "dla1")
+# Rule 18: figures are comparable only where these are the same.
+_MUST_AGREE = ("simulated", "board", "module", "power_mode", "gpu_uuid")
+# Different values may have changed the figures, or not.
+_SHOULD_AGREE = (
+    *("l4t", "jetpack", "clocks_locked", "rail_sensors", "power_reading"),
+    *("tensorrt", "cuda-runtime", "onnxruntime"),
+)
+_NO_ENERGY = "its net energy is not known"
+# These do not make a figure doubtful.
+_HARMLESS: frozenset[BenchFlag] = frozenset({"simulated", "clock_step"})
+
+
+class BenchSource(NamedTuple):
+    """One result file: its path as given, and its content."""
+
+    path: str
+    result: BenchResult
+
+
+def read_sources(given: Sequence[Path]) -> tuple[BenchSource, ...]:
+    """Read results, oldest first, from files or directories with a ``result.json``.
+
+    Raises:
+        UserError: A file cannot be read, or is of another machine than the first.
+    """
+    found = (BenchSource(str(path), read_result(path)) for path in given)
+    sources = sorted(found, key=lambda one: one.result.ended_wall_ns)
+    for (one, mine), (other, yours) in combinations(sources, 2):
+        here, there = mine.environment, yours.environment
+        for name in _MUST_AGREE:
+            values = getattr(here, name), getattr(there, name)
+            if None in values or values[0] == values[1]:
+                continue
+            words = f"{name.replace('_', ' ')} is {values[0]} in {one} and {values[1]} in {other}"
+            if name == "simulated":
+                played, real = (one, other) if here.simulated else (other, one)
+                words = f"{played} is simulated, and {real} is not"
+            raise UserError(
+                words,
+                "figures of different machines cannot be compared: bench all models on one,"
+                " in one power mode",
+            )
+    return tuple(sources)
+
+
+def disagreements(sources: Sequence[BenchSource]) -> list[str]:
+    """Return differences between results that may have changed their figures."""
+    known = [(path, {**dict(one.environment), **one.versions}) for path, one in sources]
+    found = [
+        f"{name} is {here[name]} in {one}, {there[name]} in {other}"
+        for (one, here), (other, there) in combinations(known, 2)
+        for name in _SHOULD_AGREE
+        if here.get(name) and there.get(name) and here[name] != there[name]
+    ]
+    return list(dict.fromkeys(found))
+
+
+def names_in(sources: Sequence[BenchSource]) -> list[str]:
+    """Return the names of all models of which there are results."""
+    return list(dict.fromkeys(name_of(m.model) for one in sources for m in one.result.models))
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredOption(Option):
+    """One way to run a model, and its result; ``like`` is another accelerator that was measured."""
+
+    variant: str
+    precision: Precision | None
+    result: AcceleratorResult
+    model: ModelResult
+    source: BenchSource
+    like: Device | None = None
+    has_gpu_load: bool = True
+
+    @property
+    def words(self) -> str:
+        """Accelerator and variant."""
+        return f"{self.device} {self.variant}".strip()
+
+
+class Excluded(NamedTuple):
+    """A result that may not be chosen."""
+
+    name: str
+    device: Device
+    reason: str
+    model: str
+
+    @property
+    def lacks_energy(self) -> bool:
+        """Whether it ran well, and only its net energy is missing."""
+        return self.reason.startswith(_NO_ENERGY)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """All options of each model, in the order of its demand."""
+
+    by_name: dict[str, tuple[MeasuredOption, ...]]
+    excluded: tuple[Excluded, ...]
+    notes: tuple[str, ...]
+
+    def at(self, cell: Cell) -> MeasuredOption:
+        """Return the option of a cell."""
+        return list(self.by_name.values())[cell[0]][cell[1]]
+
+    def name(self, cell: Cell) -> str:
+        """Return model and accelerator of a cell."""
+        return f"{list(self.by_name)[cell[0]]} on {self.at(cell).words}"
+
+
+def modes_in(sources: Sequence[BenchSource]) -> list[str]:
+    """Return the power modes of which sweeps have points; a placement can be in one of them."""
+    return list(
+        dict.fromkeys(
+            point.variant.power_mode
+            for source in sources
+            for model in source.result.models
+            for point in (model.sweep.points if model.sweep else ())
+            if point.variant.power_mode is not None
+        )
+    )
+
+
+def idle_watts(sources: Sequence[BenchSource], mode: str) -> float | None:
+    """Return the idle power of the board in a mode; ``None`` if no sweep measured it."""
+    known = present(m.idle_watts(mode) for one in sources for m in one.result.models if m.sweep)
+    return fmean(known) if known else None
+
+
+def _variants_of(
+    source: BenchSource, model: ModelResult, mode: str | None
+) -> Iterator[tuple[BenchSettings, AcceleratorResult, bool]]:
+    """Yield the results of a model in a power mode, and whether a sweep chose their batch.
+
+    Only the points on the front of a sweep are choices: the others are surely worse.
+    """
+    base = source.result.settings
+    if mode is None or source.result.environment.power_mode in (mode, None):
+        yield from ((base, one, False) for one in model.accelerators)
+    for point in model.sweep.points if model.sweep else ():
+        own = point.variant.power_mode
+        if point.outcome == "front" and (mode is None or own in (mode, None)):
+            yield point.variant.settings(base), point.result, True
+
+
+def choices_of(
+    demands: Sequence[Demand],
+    sources: Sequence[BenchSource],
+    objective: Objective,
+    mode: str | None = None,
+) -> Choices:
+    """Return the options of each model; the newest of results of the same thing counts.
+
+    With ``mode``, only results in this power mode are options.
+
+    Raises:
+        UserError: A model has no option, or a name is of two different files.
+    """
+    by_name: dict[str, tuple[MeasuredOption, ...]] = {}
+    excluded: list[Excluded] = []
+    notes: dict[str, None] = {}
+    for demand in demands:
+        found: dict[str, MeasuredOption] = {}
+        refused: dict[Device, Excluded] = {}
+        for source, model in _results_of(demand.name, sources):
+            for settings, result, is_chosen in _variants_of(source, model, mode):
+                if result.device not in CHOSEN_AMONG:
+                    continue
+                made = _option(source, model, result, objective, settings)
+                if is_chosen and isinstance(made, MeasuredOption):
+                    # Inputs come evenly, so the first of a batch waits for the others.
+                    wait = (settings.batch - 1) / demand.rate_per_second
+                    made = replace(made, wait_seconds=wait)
+                if isinstance(made, str):
+                    name, device = demand.name, result.device
+                    refused[device] = Excluded(name, device, made, model.model)
+                    continue
+                found[made.words] = made
+        by_name[demand.name] = tuple(found.values())
+        excluded += refused.values()
+    _add_other_core(by_name, excluded)
+    for name, options in by_name.items():
+        if not options:
+            mine = [one for one in excluded if one.name == name]
+            if not mine:
+                words = f"{name} was measured on neither GPU nor DLA"
+                raise UserError(words, "bench it with --on gpu, or gpu,dla0,dla1 with a DLA")
+            why = "; ".join(f"{one.device}: {one.reason}" for one in mine)
+            remedy = "bench it again"
+            if any(one.lacks_energy for one in mine):
+                remedy = "bench it with telemetry and rounds of 15 s or more, or use --minimise gpu"
+            raise UserError(f"no result of {name} can be used: {why}", remedy)
+        for option in options:
+            flags = " ".join(sorted(set(option.result.flags) - _HARMLESS))
+            if flags and option.like is None:
+                notes[f"{name} on {option.words} is used, though flagged {flags}"] = None
+    return Choices(by_name, tuple(excluded), tuple(notes))
+
+
+def _results_of(
+    name: str, sources: Sequence[BenchSource]
+) -> Iterator[tuple[BenchSource, ModelResult]]:
+    digests: dict[str, str] = {}
+    for source in sources:
+        for model in source.result.models:
+            if name_of(model.model) != name:
+                continue
+            if model.model_sha256 is not None:
+                digests.setdefault(model.model_sha256, source.path)
+            if len(digests) > 1:
+                raise UserError(
+                    f"{name} is not the same file in {' and in '.join(digests.values())}",
+                    "bench the newer one again, or leave the older result out",
+                )
+            yield source, model
+
+
+def _option(
+    source: BenchSource,
+    model: ModelResult,
+    result: AcceleratorResult,
+    objective: Objective,
+    settings: BenchSettings,
+) -> MeasuredOption | str:
+    """Return the option, or why a result is excluded."""
+    if result.problem is not None:
+        return result.problem
+    throughput, latency = result.throughput_per_second, result.latency
+    if throughput is None or throughput.value <= 0 or latency is None:
+        return "no latency was measured"
+    net = result.net_joules_per_inference
+    if net is None and objective == "energy":
+        flags = [flag for flag in result.flags if flag in WITHHOLDING]
+        why = source.result.telemetry_problem or ", ".join(flags) or "no idle was measured"
+        return f"{_NO_ENERGY} ({why})"
+    load = result.utilization.get("gpu")
+    # Without a measurement the GPU is taken as busy throughout for its own models, idle for others.
+    on_gpu = load or Figure(value=float(result.device == "gpu"))
+    return MeasuredOption(
+        device=result.device,
+        busy_seconds=1 / throughput.value,
+        latency_seconds=latency.p99_seconds,
+        joules=None if net is None else net.times(1 / settings.batch),
+        gpu_seconds=on_gpu.times(1 / throughput.value),
+        variant=variant_of(settings),
+        precision=settings.precision,
+        result=result,
+        model=model,
+        source=source,
+        has_gpu_load=load is not None,
+    )
+
+
+def _add_other_core(
+    by_name: dict[str, tuple[MeasuredOption, ...]], excluded: Sequence[Excluded]
+) -> None:
+    """Take the second DLA core as equal to the first, for models that were not tried on it.
+
+    Only if some model ran on it: that it exists is not assumed.
+    """
+    ran = {name for name, options in by_name.items() if any(o.device == "dla1" for o in options)}
+    tried = ran | {one.name for one in excluded if one.device == "dla1"}
+    for name, options in by_name.items():
+        if ran and name not in tried:
+            firsts = (one for one in options if one.device == "dla0")
+            others = (replace(one, device="dla1", like="dla0") for one in firsts)
+            by_name[name] = (*options, *others)
+
+
+# --- effects --------------------------------------------------------------------------------------
+
+
+def effects_of(choices: Choices, sources: Sequence[BenchSource]) -> dict[frozenset[Cell], Effect]:
+    """Return the measured effects between two or three options; the newest one counts."""
+    found: dict[frozenset[Cell], Effect] = {}
+    for source in sources:
+        if source.result.contention is None:
+            continue
+        variant = variant_of(source.result.settings)
+        cells = {
+            (name, one.device): (number, place)
+            for number, (name, options) in enumerate(choices.by_name.items())
+            for place, one in enumerate(options)
+            if one.variant == variant and one.like is None
+        }
+        excess: dict[frozenset[Cell], Figure | None] = {}
+        for together in source.result.contention.together:
+            keys = [cells.get((name_of(lane.model), lane.device)) for lane in together.lanes]
+            known = [cell for cell in keys if cell is not None]
+            if together.status != "ok" or len(known) < 2 or len(known) < len(keys):
+                continue
+            excess[frozenset(known)] = together.excess_watts
+            effect = _effect(together, known, excess)
+            if effect is not None:
+                found[frozenset(known)] = effect
+    return found
+
+
+def flagged(sources: Sequence[BenchSource], names: Collection[str]) -> list[str]:
+    """Return which measurements of several models, of those asked for, have a flag."""
+    found: dict[str, None] = {}
+    for source in sources:
+        for one in source.result.contention.together if source.result.contention else ():
+            flags = " ".join(sorted(set(one.flags) - _HARMLESS))
+            is_asked_for = all(name_of(lane.model) in names for lane in one.lanes)
+            if flags and len(one.lanes) > 1 and is_asked_for:
+                models = " + ".join(map(placed_name, one.lanes))
+                found[f"{models} together is used, though flagged {flags}"] = None
+    return list(found)
+
+
+def _effect(
+    together: Together, cells: Sequence[Cell], excess: Mapping[frozenset[Cell], Figure | None]
+) -> Effect | None:
+    tail: dict[int, float] = {}
+    speed: dict[int, float] = {}
+    for lane, (number, _) in zip(together.lanes, cells, strict=True):
+        ratio = lane.throughput_ratio
+        if lane.slowdown is None or ratio is None or ratio.value <= 0:
+            return None
+        tail[number] = max(lane.slowdown.value, lane.tail_slowdown or 0.0)
+        speed[number] = ratio.value
+    watts = excess[frozenset(cells)]
+    # Of three models the power beyond that of the pairs, if that of all pairs is known.
+    for pair in combinations(cells, 2) if len(cells) > 2 else ():
+        watts = difference(watts, excess.get(frozenset(pair)))
+    return Effect(tail, speed, watts)

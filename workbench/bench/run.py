@@ -1,0 +1,445 @@
+"""The benchmark: models alone, accelerator after accelerator, several at once, and its progress."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, count, product
+from math import ceil
+from pathlib import Path
+from statistics import median
+from typing import TextIO, TypeAlias, TypeVar
+
+from ...collectors.base import SYSTEM_CLOCK, Clock
+from ...collectors.catalog import find_backend
+from ...collectors.paths import exists
+from ...daemon.measure.run_report import Device, LockInReport, RunReport
+from ...daemon.settings.config import Workload
+from ...daemon.terminal import duration, joules, seconds, watts
+from ...parsers.errors import UserError
+from ...parsers.inference.events import Phase, Progress, RunEvent, StageName
+from ...parsers.inference.layers import LayerProfile
+from ...parsers.values import printable
+from ..results.contention import Joint, NotRun, On, join_runs, summarise_contention
+from ..results.layers import time_rows
+from ..results.paired import power_of
+from ..results.records import BenchSettings, Contention, LayerRow, ModelResult, Placed
+from ..results.summary import Measured, Round, agree, clock_ranges, reported_flags, summarise
+from .settings import LOOK_SECONDS, shortened, workload_of
+from .workers import FinishedRun, Watcher, Workers, look_at
+
+T = TypeVar("T")
+LayerRows: TypeAlias = tuple[LayerRow, ...]
+# Times the rounds asked for, after which waiting for rounds that agree is given up.
+PATIENCE = 2
+# Repetitions of a stage, between two waits of the host for the device, take about so long.
+STAGE_SECONDS = 0.001
+# In addition to its phases a round takes an order, a reload from the cache, and the last sample.
+OVERHEAD_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """The least and the largest number of rounds of each accelerator, both even.
+
+    Each pass is followed by one in the opposite order, so that a board that warms steadily favours
+    none of the accelerators.
+    """
+
+    least: int
+    most: int
+
+    @classmethod
+    def of(cls, rounds: int) -> "RoundPlan":
+        """Plan at least so many rounds."""
+        least = rounds + rounds % 2
+        return cls(least, PATIENCE * least)
+
+    def goes_on(self, done: int, are_steady: bool) -> bool:
+        """Return whether another pass is due, when so many are over and agree or not."""
+        return done < self.least or done % 2 == 1 or (not are_steady and done < self.most)
+
+
+def in_turn(items: Sequence[T], number: int) -> list[T]:
+    """Return the order of a pass: A B, B A, A B, B A …."""
+    return list(items) if number % 2 == 0 else list(items)[::-1]
+
+
+def placements(runs_on: Mapping[str, Sequence[Device]]) -> Iterator[On]:
+    """Yield every way to run two or more models at once on their accelerators."""
+    for size in range(2, len(runs_on) + 1):
+        for models in combinations(runs_on, size):
+            for devices in product(*(runs_on[model] for model in models)):
+                pairs = zip(models, devices, strict=True)
+                yield tuple(Placed(model=model, device=device) for model, device in pairs)
+
+
+def groups_on(runs_on: Mapping[str, Sequence[Device]]) -> list[On]:
+    """Return one pass: which models are switched on, in which order.
+
+    Before models run together, each of them and each smaller group of them ran without the
+    others: that is the on/off design. Groups that several placements have in common run once.
+
+    >>> from_two = groups_on({"a": ("gpu",), "b": ("gpu", "dla0")})
+    >>> [" ".join(f"{one.model}:{one.device}" for one in on) for on in from_two]
+    ['a:gpu', 'b:gpu', 'a:gpu b:gpu', 'b:dla0', 'a:gpu b:dla0']
+    """
+    ordered: dict[On, None] = {}
+    for placement in placements(runs_on):
+        for size in range(1, len(placement) + 1):
+            ordered.update(dict.fromkeys(combinations(placement, size)))
+    return list(ordered)
+
+
+def round_seconds(settings: BenchSettings, on: On) -> float:
+    """Return how long one round takes: warm-ups follow each other, the rest is at once."""
+    once = 2 * settings.baseline_seconds + settings.duration_seconds
+    return once + len(on) * (settings.warm_up_seconds + OVERHEAD_SECONDS)
+
+
+def foreseen(settings: BenchSettings, turns: int) -> tuple[int, int, float]:
+    """Return the number of placements, rounds per pass, and seconds of all passes.
+
+    Every model is taken to run on every accelerator.
+    """
+    runs_on = dict.fromkeys(settings.models, settings.devices or ("gpu", "dla0"))
+    groups = groups_on(runs_on)
+    total = turns * sum(round_seconds(settings, on) for on in groups)
+    return sum(1 for _ in placements(runs_on)), len(groups), total
+
+
+# --- progress -------------------------------------------------------------------------------------
+
+
+_DOING = {
+    "load": "loads",
+    "build": "prepares its engine",
+    "warm_up": "warms up",
+    "baseline_before": "idles",
+    "steady": "infers",
+    "baseline_after": "idles",
+}
+
+
+class Display:
+    """Progress on standard error: lines, and a bar below them while ``progress`` is entered.
+
+    The bar moves once per second: drawing takes time from the measurement. Without a
+    terminal each step is a line.
+    """
+
+    def __init__(self, stream: TextIO | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Prepare the bar."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(file=stream, stderr=stream is None, highlight=False, emoji=False)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[left]}"),
+            TimeElapsedColumn(),
+            console=console,
+            refresh_per_second=1,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self.progress.add_task("begins", total=None, left="")
+        self._clock = clock
+        self._title = ""
+        self._whole = 0.0
+        self._end_ns: int | None = None
+
+    def say(self, words: str) -> None:
+        """Print a line above the bar."""
+        self._title = printable(words)
+        self.progress.console.print(self._title, markup=False, soft_wrap=True)
+
+    def heard(self, event: RunEvent) -> None:
+        """Show the worker's phase, and how long there is to wait."""
+        doing = printable(event.doing) if isinstance(event, Progress) else None
+        if doing is not None and self.progress.disable:
+            self.progress.console.print(f"  {doing}", markup=False, soft_wrap=True)
+        if isinstance(event, Phase) and event.edge == "begin":
+            doing = _DOING[event.phase]
+        if doing is not None:
+            self.progress.update(self._task, description=f"{self._title} · {doing}")
+        if self._end_ns is not None:
+            self._show_left(max(0.0, (self._end_ns - self._clock.monotonic_ns()) / 1e9))
+
+    def begin(self, title: str, seconds_left: float) -> None:
+        """Show which round begins, and how far the benchmark is."""
+        self._end_ns = self._clock.monotonic_ns() + round(seconds_left * 1e9)
+        # Models together may take longer than all that was before.
+        self._whole = max(self._whole, seconds_left)
+        if self.progress.disable:
+            self.say(f"{title}; about {duration(seconds_left)} left")
+        self._title = title
+        self.progress.update(self._task, description=title)
+        self._show_left(seconds_left)
+
+    def end(self, outcome: str) -> None:
+        """Print the outcome of a round."""
+        words = f"  {outcome}" if self.progress.disable else f"{self._title}: {outcome}"
+        self.progress.console.print(words, markup=False, soft_wrap=True)
+
+    def _show_left(self, seconds_left: float) -> None:
+        self.progress.update(
+            self._task,
+            total=self._whole,
+            completed=self._whole - seconds_left,
+            left=f"about {duration(seconds_left)} left",
+        )
+
+
+def outcome_of(report: RunReport) -> str:
+    """Return the outcome of a round in a few words."""
+    if report.latency is None or report.outcome != "ok":
+        return f"{report.outcome}: {report.reason}"
+    words = f"{report.inferences} inferences, p50 {seconds(report.latency.p50_seconds)}"
+    return ", ".join(filter(None, (words, " ".join(reported_flags(report)))))
+
+
+def outcome_of_joint(joint: Joint) -> str:
+    """Return the outcome of a round of several models in a few words."""
+    if joint.record.window is None:
+        return "they were never in their steady phase at the same time"
+    medians = (seconds(median(each) / 1e9) if each else "none" for each in joint.latency_ns)
+    gross = joint.watts("gross")
+    power = "" if gross is None else watts(gross.value)
+    words = (f"p50 {' + '.join(medians)}", power, " ".join(joint.flags))
+    return ", ".join(filter(None, words))
+
+
+def _outcome_of_lock_in(result: LockInReport) -> str:
+    """Return the mean energy in saturated operation in a few words, or the reason without one."""
+    found = result.joules_per_piece
+    if found is None:
+        return "no energy: " + (result.reason or ", ".join(result.problems))
+    half = "" if found.half is None else f" ± {joules(found.half)}"
+    return f"{joules(found.value)}{half}, the mean energy in saturated operation"
+
+
+# --- the benchmark --------------------------------------------------------------------------------
+
+
+@dataclass
+class Bench:
+    """Runs models on accelerators, by the daemon's own workers and pairing.
+
+    The telemetry of the workers' session has to be started before ``run``. ``begin_pass`` is called
+    with the number of each pass before its first round, and ``add_work`` with a model and its timed
+    layers, which it returns with the work of each.
+    """
+
+    settings: BenchSettings
+    workers: Workers
+    display: Display
+    watcher: Watcher | None = None
+    begin_pass: Callable[[int], None] = lambda _number: None
+    add_work: Callable[[str, LayerRows], LayerRows] = lambda _model, rows: rows
+
+    def __post_init__(self) -> None:
+        self.plan = RoundPlan.of(self.settings.rounds)
+        self.session = self.workers.session
+
+    def run(self, model: str) -> ModelResult:
+        """Look at a model on every accelerator, and measure it where it runs."""
+        found = look_at(model, self.settings, self.workers, self.display.say)
+        workloads = {device: workload_of(self.settings, model, device) for device in found}
+        rounds = self._measure(workloads, found)
+        for device, one in found.items():
+            mine = [each for each in rounds if each.report.device == device]
+            one.rounds = [r for r in mine if r.report.outcome == "ok"][-self.plan.least :]
+            if one.status == "cancelled" and one.rounds:
+                # Its complete rounds count. ``is_partial`` says that some are missing.
+                one.status, one.reason = "ok", None
+        length = self.settings.lock_in_seconds
+        for device, one in found.items():
+            if length and one.status == "ok" and not self.workers.was_cancelled:
+                self._lock_in(one, workloads[device], length)
+        for device, one in found.items():
+            if self.settings.layers and one.status == "ok" and not self.workers.was_cancelled:
+                self._time_layers(model, one, workloads[device])
+        if self.watcher is not None:
+            self.display.say(f"{model}: once more under Nsight Systems, for its timeline alone")
+            for device, one in found.items():
+                if one.status == "ok" and not self.workers.was_cancelled:
+                    self.watcher.watch(workloads[device], one, self.workers)
+        return summarise(model, list(found.values()), [one.report for one in rounds])
+
+    def _measure(
+        self, workloads: Mapping[Device, Workload], found: Mapping[Device, Measured]
+    ) -> list[Round]:
+        """Measure in turns until the rounds agree or the plan is over; return all rounds."""
+        left = [device for device, one in found.items() if one.status == "ok"]
+        rounds: list[Round] = []
+        seconds_each = round_seconds(self.settings, ()) + self.settings.warm_up_seconds
+        is_steady = False
+        least = seconds_each * self.plan.least * len(left)
+        if left:
+            self.display.say(
+                f"{duration(least)} of rounds, up to {duration(PATIENCE * least)} until they agree;"
+                " --rounds, --duration and --baseline change that"
+            )
+        for number in count():
+            if not left or not self.plan.goes_on(number, is_steady):
+                break
+            self.begin_pass(number)
+            for device in in_turn(left, number):
+                if self.workers.was_cancelled:
+                    return rounds
+                planned = self.plan.least if number < self.plan.least else self.plan.most
+                to_come = (planned - number) * len(left) - in_turn(left, number).index(device)
+                title = f"round {number + 1} of {planned} on {device}"
+                self.display.begin(title, seconds_each * to_come)
+                rounds.append(self.measure_round(workloads[device], found[device]))
+                if found[device].status != "ok":
+                    left.remove(device)
+            reports = [one.report for one in rounds]
+            is_steady = all(agree([r for r in reports if r.device == device]) for device in left)
+        return rounds
+
+    def measure_round(self, workload: Workload, one: Measured) -> Round:
+        """Measure one round; an accelerator that fails gets no other."""
+        done = self.workers.run(workload, workload.device, workload.timeout_seconds)
+        report, trace = done.report, done.trace
+        if done.status != "ok":
+            one.status, one.reason, one.log = done.status, report.reason, report.worker_log
+        self.display.end(outcome_of(report))
+        window = report.phases.get("steady")
+        if window is None:
+            return Round(report)
+        session, spans = self.session, report.phases.values()
+        begin_ns, end_ns = min(s.begin_ns for s in spans), max(s.end_ns for s in spans)
+        cut = session.timeline.cut(begin_ns, end_ns)
+        clocks = clock_ranges(cut, window)
+        power = power_of(cut, report, session.energy.rule, session.environment)
+        latencies = trace.completed(window)[1]
+        return Round(report, latencies, trace.device_ns(), trace.stages_ns, clocks, power)
+
+    def _lock_in(self, one: Measured, workload: Workload, length: float) -> None:
+        """Measure the energy of an inference, and of each of its stages if that was asked for."""
+        one.lock_in = self._in_steps(workload, length)
+        if not self.settings.lock_in_stages or one.lock_in.joules_per_piece is None:
+            return
+        stages = one.rounds[-1].stages_ns if one.rounds else {}
+        if not stages or not find_backend(workload.backend_in_force).repeats_stages:
+            name = workload.backend_in_force
+            self.display.say(f"  {name} cannot repeat a stage of an inference alone")
+            return
+        for stage, times_ns in stages.items():
+            # Nothing waits between repetitions, or the host's waiting would be most of a short one.
+            repeats = max(1, ceil(STAGE_SECONDS * 1e9 / max(median(times_ns), 1)))
+            one.lock_in_stages[stage] = self._in_steps(workload, length, stage, min(repeats, 1000))
+
+    def _time_layers(self, model: str, one: Measured, workload: Workload) -> None:
+        """Time each layer in a pass of its own; no other figure is taken from it."""
+        device, name = workload.device, workload.backend_in_force
+        if not find_backend(name).times_layers:
+            self.display.say(f"  {name} cannot time a layer, so {device} has no table of layers")
+            return
+        self.display.say(f"{model} on {device}: once more, to time each layer")
+        with tempfile.TemporaryDirectory(prefix="tegrascope-bench-") as directory:
+            path = Path(directory) / "layers.json"
+            once = shortened(workload, warm_up=workload.warm_up)
+            done = self.workers.run(once, device, workload.timeout_seconds, profile=path)
+            if done.status != "ok" or not exists(path):
+                self.display.say(f"  no table of layers: {done.report.reason}")
+                return
+            profile = LayerProfile.model_validate_json(path.read_bytes())
+        built = done.report.built or one.look.built
+        rows = time_rows(profile, None if built is None else built.placement)
+        try:
+            rows = self.add_work(model, rows)
+        except UserError as problem:
+            self.display.say(f"  the work of its layers is unknown: {problem}")
+        one.layers = rows
+        one.profiled_seconds = profile.total_ns / 1e9
+        one.profiled_inferences = profile.inferences
+
+    def _in_steps(
+        self, workload: Workload, length: float, stage: StageName | None = None, repeats: int = 1
+    ) -> LockInReport:
+        """Work in the on-steps of a random pattern, and compare them with its off-steps."""
+        self.display.begin(f"lock-in of {stage or 'inference'} on {workload.device}", length)
+        try:
+            plan = self.session.plan_lock_in(length)._replace(stage=stage, repeats=repeats)
+        except UserError as problem:
+            found = LockInReport(seconds=length, reason=str(problem))
+        else:
+            planned = {"baseline": 0.0, "count": None, "duration": sum(plan.steps_seconds)}
+            alone = workload.model_copy(update=planned)
+            done = self.workers.run(alone, alone.device, alone.timeout_seconds, pattern=plan)
+            found = LockInReport(seconds=length, seed=plan.seed, reason=done.report.reason)
+            if done.status == "ok" and done.report.lock_in is not None:
+                found = done.report.lock_in
+        self.display.end(_outcome_of_lock_in(found))
+        return found
+
+    def run_together(self, models: Sequence[ModelResult]) -> Contention:
+        """Measure models where they ran alone once more: in mirrored order, in every placement.
+
+        A worker stays when its model is off, with the model loaded. To be switched on together,
+        all models are loaded and warmed up first, one after the other. Then each is ordered at the
+        same moment to idle, to infer, and to idle again. The time in which all of them inferred
+        counts.
+        """
+        # The workers hold memory, and each model gets one of its own.
+        self.workers.close()
+        runs_on = {
+            one.model: [each.device for each in one.accelerators if each.status == "ok"]
+            for one in models
+        }
+        groups = groups_on({model: devices for model, devices in runs_on.items() if devices})
+        turns = self.plan.least
+        to_come = [round_seconds(self.settings, on) for on in groups] * turns
+        planned = sum(to_come)
+        not_run: dict[On, NotRun] = {}
+        rounds: list[Joint] = []
+        for turn in range(turns):
+            self.begin_pass(turn)
+            for on in in_turn(groups, turn):
+                if self.workers.was_cancelled:
+                    break
+                # A group with models that failed, alone or in a smaller group, is left out.
+                parts = (part for n in range(1, len(on) + 1) for part in combinations(on, n))
+                failed = next((not_run[part] for part in parts if part in not_run), None)
+                if failed is None:
+                    workloads = [workload_of(self.settings, one.model, one.device) for one in on]
+                    places = [self.settings.models.index(placed.model) for placed in on]
+                    runs = [(w, f"model{n}") for w, n in zip(workloads, places, strict=True)]
+                    names = " + ".join(workload.name for workload, _ in runs)
+                    self.display.begin(f"turn {turn + 1} of {turns}: {names}", sum(to_come))
+                    done, failed = self._run_group(runs)
+                    if done:
+                        ended, session = [(one.report, one.trace) for one in done], self.session
+                        cut_of, rule = session.timeline.cut, session.energy.rule
+                        joint = join_runs(turn, on, ended, cut_of, rule, session.environment)
+                        self.display.end(outcome_of_joint(joint))
+                        rounds.append(joint)
+                if failed is not None:
+                    not_run.setdefault(on, failed)
+                to_come.pop()
+        return summarise_contention(groups, rounds, not_run, turns, planned)
+
+    def _run_group(
+        self, runs: Sequence[tuple[Workload, str]]
+    ) -> tuple[list[FinishedRun], NotRun | None]:
+        """Return the runs of one round, none if it was cancelled, and why a model failed."""
+        for workload, worker in runs:
+            # Loads a model and warms it up; nothing of it counts.
+            ready = shortened(workload, warm_up=workload.warm_up)
+            done = [self.workers.run(ready, worker, LOOK_SECONDS)]
+            if done[0].status != "ok":
+                break
+        else:
+            warm = [(work.model_copy(update={"warm_up": 0.0}), worker) for work, worker in runs]
+            done = self.workers.run_together(warm, max(work.timeout_seconds for work, _ in runs))
+        failed = None
+        for one in done:
+            if one.status != "ok":
+                words = f"{one.report.workload}: {one.report.reason}"
+                self.display.say(f"  {words}")
+                if one.status != "cancelled":
+                    failed = NotRun(one.status, words)
+        return done if all(one.status == "ok" for one in done) else [], failed

@@ -1,0 +1,357 @@
+"""The benchmark of many settings of a model: looks, rounds in turns, and who is dropped early."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import product
+from statistics import fmean
+
+from ...daemon.measure.figures import difference
+from ...daemon.measure.run_report import Device, RunReport
+from ...daemon.settings.config import Workload
+from ...parsers.errors import UserError
+from ..results.front import Drop, Race, Reading, goals_of, reading_of, tied
+from ..results.records import (
+    AcceleratorResult,
+    BenchSettings,
+    ModelResult,
+    PointOutcome,
+    Status,
+    SweepAxis,
+    SweepPoint,
+    Variant,
+    variant_of,
+)
+from ..results.summary import Measured, Round, median_half_width, summarise_accelerator
+from .run import OVERHEAD_SECONDS, Bench, in_turn, round_seconds
+from .settings import workload_name, workload_of
+from .workers import LAST_RESORT, TRIED, Reference, look_on, make_reference
+
+# A look is so many times shorter than a round; each candidate gets two at most. Its idle phases are
+# not shorter than this, or idle power would not be known.
+LOOK_SHARE = 4
+LEAST_IDLE_SECONDS = 1.0
+
+
+# The values of each axis; None is any word.
+_AXES: dict[SweepAxis, tuple[range | tuple[str, ...] | None, str]] = {
+    "batch": (range(1, 65_537), "numbers from 1 to 65536"),
+    "streams": (range(1, 1025), "numbers from 1 to 1024"),
+    "precision": (("fp32", "fp16", "int8"), "fp32, fp16 or int8"),
+    "power-mode": (None, "names or numbers of nvpmodel's modes"),
+}
+
+
+def axis(text: str) -> tuple[SweepAxis, tuple[int | str, ...]]:
+    """Read an axis of a sweep as argparse does, for example ``batch=1,2,4``.
+
+    >>> axis("batch=1,4,4")
+    ('batch', (1, 4))
+    """
+    given, _, values = text.partition("=")
+    name = next((one for one in _AXES if one == given), None)
+    if name is None:
+        raise argparse.ArgumentTypeError(
+            f"{given!r} is not an axis of a sweep; use {', '.join(_AXES)}, as in batch=1,2,4"
+        )
+    known, kind = _AXES[name]
+    found: list[int | str] = []
+    for value in values.split(","):
+        word = value.strip()
+        is_number = isinstance(known, range) and word.isascii() and word.isdecimal()
+        found.append(int(word) if is_number else word)
+        if not word or (known is not None and found[-1] not in known):
+            problem = f"{name}: {value!r} is not a value; use {kind}, as in {name}=A,B"
+            raise argparse.ArgumentTypeError(problem)
+    return name, tuple(dict.fromkeys(found))
+
+
+@dataclass
+class Candidate:
+    """One point of the sweep and what was measured of it; ``looks`` are short rounds."""
+
+    variant: Variant
+    settings: BenchSettings
+    workload: Workload
+    title: str
+    status: Status = "cancelled"
+    reason: str | None = None
+    measured: Measured | None = None
+    looks: list[Round] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    drop: Drop | None = None
+
+    @property
+    def device(self) -> Device:
+        """Its accelerator."""
+        return self.workload.device
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether its outputs are wrong, so that its figures mean nothing."""
+        outputs = None if self.measured is None else self.measured.outputs
+        return outputs is not None and outputs.verdict == "wrong"
+
+    def fail(self, status: Status, reason: str | None) -> None:
+        """Note why it is not measured, or no further."""
+        self.status, self.reason = status, reason
+
+    def result(self) -> AcceleratorResult:
+        """Return its figures, of looks if it had no round."""
+        if self.measured is None:
+            backend = self.workload.backend_in_force
+            plain = {"device": self.device, "backend": backend}
+            return AcceleratorResult(**plain, status=self.status, reason=self.reason)
+        self.measured.status, self.measured.reason = self.status, self.reason
+        ended_well = [one for one in self.rounds if one.report.outcome == "ok"]
+        if self.status == "cancelled" and ended_well:
+            self.measured.status, self.measured.reason = "ok", None
+        self.measured.rounds = ended_well or self.looks
+        return summarise_accelerator(self.measured)
+
+
+def candidates_of(
+    settings: BenchSettings, model: str, devices: Sequence[Device]
+) -> list[Candidate]:
+    """Return every combination of the axes on every accelerator, those of one mode in a row."""
+    axes = settings.sweep
+    found: list[Candidate] = []
+    for mode, device, precision, batch, streams in product(
+        axes.get("power-mode", (settings.power_mode,)),
+        devices,
+        axes.get("precision", (settings.precision,)),
+        axes.get("batch", (settings.batch,)),
+        axes.get("streams", (settings.streams,)),
+    ):
+        variant = Variant.model_validate(
+            {
+                "batch": batch,
+                "streams": streams,
+                "precision": precision,
+                "power_mode": mode,
+            }
+        )
+        mine = variant.settings(settings)
+        name = f"{workload_name(model, device)}-{len(found)}"
+        workload = workload_of(mine, model, device).model_copy(update={"name": name})
+        title = f"{device} {variant_of(mine)}".strip()
+        found.append(Candidate(variant, mine, workload, title))
+    return found
+
+
+def look_phases(duration: float, baseline: float) -> tuple[float, float]:
+    """Return the seconds of work and of each idle phase of a look, from those of a round."""
+    idle = max(baseline / LOOK_SHARE, min(baseline, LEAST_IDLE_SECONDS))
+    return duration / LOOK_SHARE, idle
+
+
+def seconds_of(settings: BenchSettings, overhead: float = OVERHEAD_SECONDS) -> tuple[float, float]:
+    """Return how long a look and a round of a candidate take, with so many seconds around them."""
+    work, idle = look_phases(settings.duration_seconds, settings.baseline_seconds)
+    around = settings.warm_up_seconds + overhead
+    return work + 2 * idle + around, round_seconds(settings, ()) + around
+
+
+@dataclass
+class SweepRun:
+    """A sweep of one model. ``set_mode`` sets a power mode, or raises ``UserError``."""
+
+    bench: Bench
+    model: str
+    set_mode: Callable[[str], object]
+
+    def __post_init__(self) -> None:
+        self._mode: str | None = None
+        self._refused: dict[str, str] = {}
+        self._reports: list[RunReport] = []
+        self._spent = 0.0
+        self._overheads: list[float] = []
+
+    def run(self) -> ModelResult:
+        """Look at every candidate, race them, and return the front."""
+        settings = self.bench.settings
+        limit = settings.latency_below_seconds
+        every = candidates_of(settings, self.model, settings.devices or TRIED)
+        with ExitStack() as scratch:
+            references: dict[int, Reference] = {}
+            self._look_at_all(every, references, scratch)
+            if settings.devices is None and all(one.status == "unavailable" for one in every):
+                last = candidates_of(settings, self.model, (LAST_RESORT,))
+                self._look_at_all(last, references, scratch)
+                every += last
+        has_energy = any("energy" in self._reading(r) for one in every for r in one.looks)
+        race = Race(len(every), goals_of(limit, has_energy=has_energy), limit)
+        for number, one in enumerate(every):
+            for look in one.looks:
+                race.add(number, self._reading(look), is_look=True)
+            if one.status != "ok" or one.is_wrong:
+                race.remove(number)
+        running = len(race.left)
+        self._race(race, every)
+        points = self._points(every, race)
+        found = race.estimates()
+        below = [n for n in race.left if limit is not None and race.meets(found[n])]
+        best = {goal: tied(found, below, goal) for goal in ("throughput", "energy")}
+        counted = [r.report.run_id for one in every for r in one.rounds if r.report.outcome == "ok"]
+        digests = (one.measured.look.model_sha256 for one in every if one.measured is not None)
+        return ModelResult.model_validate(
+            {
+                "model": self.model,
+                "model_sha256": next(filter(None, digests), None),
+                "order": [report.device for report in self._reports],
+                "counted": counted,
+                "rounds": self._reports,
+                "sweep": {
+                    "goals": race.goals,
+                    "points": points,
+                    "front": [n for n, point in enumerate(points) if point.outcome == "front"],
+                    "best": {goal: places for goal, places in best.items() if places},
+                    "seconds": self._spent,
+                    "exhaustive_seconds": running * self.bench.plan.least * self._seconds()[1],
+                },
+            }
+        )
+
+    def _look_at_all(
+        self, every: Sequence[Candidate], references: dict[int, Reference], scratch: ExitStack
+    ) -> None:
+        """Run each candidate once, check its outputs, and measure its first short look."""
+        bench, missing = self.bench, dict[Device, str | None]()
+        workers, say = bench.workers, bench.display.say
+        bench.begin_pass(0)
+        for one in every:
+            if workers.was_cancelled:
+                return
+            if one.device in missing:
+                one.fail("unavailable", missing[one.device])
+                continue
+            if not self._enter_mode(one):
+                continue
+            batch = one.workload.batch
+            if batch not in references:
+                made = make_reference(self.model, one.settings, workers, say)
+                references[batch] = scratch.enter_context(made)
+            title = f"{self.model} on {one.title}"
+            one.measured = look_on(
+                one.workload, references[batch], one.settings, workers, say, title
+            )
+            one.fail(one.measured.status, one.measured.reason)
+            if one.status == "unavailable":
+                missing[one.device] = one.reason
+            if one.is_wrong:
+                say(f"{title}: its outputs are wrong, so it is not measured")
+            elif one.status == "ok":
+                self._measure(one, is_look=True)
+
+    def _race(self, race: Race, every: Sequence[Candidate]) -> None:
+        """Measure who is left in turns, and drop who is surely out after each pass."""
+        bench, plan = self.bench, self.bench.plan
+        self._close(race, every, 0)
+        for number in range(-1, plan.least):
+            is_look = number < 0
+            bench.begin_pass(max(number, 0))
+            order = in_turn(race.running, number)
+            for place, n in enumerate(order):
+                if bench.workers.was_cancelled:
+                    return
+                look_seconds, whole_seconds = self._seconds()
+                each = look_seconds if is_look else whole_seconds
+                to_come = (len(order) - place) * each
+                to_come += (plan.least - max(number, 0) - (not is_look)) * len(order) * each
+                kind = "look 2 of 2" if is_look else f"round {number + 1} of {plan.least}"
+                bench.display.begin(f"{kind}: {every[n].title}", to_come)
+                if self._enter_mode(every[n]):
+                    reading = self._reading(self._measure(every[n], is_look=is_look))
+                    race.add(n, reading, is_look=is_look)
+                if every[n].status != "ok":
+                    race.remove(n)
+            self._close(race, every, number + 1)
+
+    def _close(self, race: Race, every: Sequence[Candidate], rounds: int) -> None:
+        before = set(race.settled)
+        for drop in race.close():
+            one = every[drop.candidate]
+            one.drop = drop
+            words = "its 99th percentile is above the limit"
+            if drop.by is not None:
+                words = f"{every[drop.by].title} is surely better"
+            after = f"{rounds} round{'s' if rounds > 1 else ''}" if rounds else "a look"
+            self.bench.display.say(f"  {one.title} is out after {after}: {words}")
+        if rounds < self.bench.plan.least:
+            for n in sorted(race.settled - before):
+                self.bench.display.say(f"  {every[n].title} is surely on the front: it is complete")
+
+    def _measure(self, one: Candidate, *, is_look: bool) -> Round:
+        workload = one.workload
+        phases = (self.bench.settings.duration_seconds, self.bench.settings.baseline_seconds)
+        if is_look:
+            phases = look_phases(*phases)
+            shorter = {"duration": phases[0], "baseline": phases[1]}
+            workload = workload.model_copy(update=shorter)
+        assert one.measured is not None
+        made = self.bench.measure_round(workload, one.measured)
+        one.fail(one.measured.status, one.measured.reason)
+        (one.looks if is_look else one.rounds).append(made)
+        self._reports.append(made.report)
+        seconds = (made.report.ended_ns - made.report.started_ns) / 1e9
+        self._spent += seconds
+        if made.report.outcome == "ok":
+            around = phases[0] + 2 * phases[1] + self.bench.settings.warm_up_seconds
+            self._overheads.append(max(0.0, seconds - around))
+        return made
+
+    def _seconds(self) -> tuple[float, float]:
+        """Return how long a look and a round take, by the overhead of those so far."""
+        return seconds_of(
+            self.bench.settings, fmean(self._overheads) if self._overheads else OVERHEAD_SECONDS
+        )
+
+    def _enter_mode(self, one: Candidate) -> bool:
+        mode = one.variant.power_mode
+        if mode is None or mode == self._mode:
+            return True
+        if mode not in self._refused:
+            try:
+                self.set_mode(mode)
+            except UserError as problem:
+                self._refused[mode] = str(problem)
+                self.bench.display.say(f"  {problem}")
+            else:
+                self._mode = mode
+                return True
+        one.fail("unavailable", self._refused[mode])
+        return False
+
+    def _reading(self, one: Round) -> Reading:
+        return reading_of(one.report, median_half_width(one.latency_ns))
+
+    def _points(self, every: Sequence[Candidate], race: Race) -> list[SweepPoint]:
+        """Return all candidates with their outcomes; GPU freed is against the same on the GPU."""
+        results = [one.result() for one in every]
+        on_gpu = {
+            one.variant: result.utilization.get("gpu")
+            for one, result in zip(every, results, strict=True)
+            if one.device == "gpu" and result.may_win
+        }
+        points = []
+        for n, (one, result) in enumerate(zip(every, results, strict=True)):
+            if one.device != "gpu":
+                same = on_gpu.get(one.variant)
+                freed = difference(same, result.utilization.get("gpu"))
+                result = result.model_copy(update={"gpu_freed": freed})
+            outcome: PointOutcome = "not_measured"
+            if one.drop is not None:
+                outcome = "above_limit" if one.drop.by is None else "dominated"
+            elif n in race.left and result.may_win:
+                outcome = "front"
+            points.append(
+                SweepPoint(
+                    variant=one.variant,
+                    result=result,
+                    outcome=outcome,
+                    dropped_after=None if one.drop is None else len(one.rounds),
+                    dominated_by=None if one.drop is None else one.drop.by,
+                )
+            )
+        return points

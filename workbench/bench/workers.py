@@ -1,0 +1,596 @@
+"""The workers of a benchmark, its telemetry, and each run, as the daemon carries it out."""
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zipfile import BadZipFile
+
+from ...collectors.backends.calibration import load_archive
+from ...collectors.base import SYSTEM_CLOCK, LineSource
+from ...collectors.board.boards import read_power_mode
+from ...collectors.board.machine import cpu_busy_ratio
+from ...collectors.board.power import PowerClient
+from ...collectors.board.readers import clocks_locked
+from ...collectors.lines.program import ProcessSource, SocketSource
+from ...collectors.paths import exists
+from ...daemon.measure.run_report import Device, Pattern, RunReport, RunTrace, Span
+from ...daemon.measure.timeline import Timeline
+from ...daemon.measure.utilization import telemetry as describe
+from ...daemon.session.executor import Executor, Verdict, worker_command
+from ...daemon.session.session import InFlightRun, Job, Session, make_order
+from ...daemon.session.telemetry import environment_of
+from ...daemon.settings.config import Telemetry, Workload, new_run_id
+from ...daemon.terminal import percent, points
+from ...parsers.errors import UserError, file_error
+from ...parsers.inference.events import RunEvent
+from ...parsers.inference.placement import Built, Precision
+from ..results.records import Accuracy, BenchSettings, OutputCheck, Status
+from ..results.summary import Measured
+from .settings import (
+    INTERVALS,
+    LOOK_SECONDS,
+    REFERENCE,
+    Asked,
+    absolute,
+    reference_of,
+    shortened,
+    workload_of,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_FIRST_SAMPLE_SECONDS = 20.0
+# A benchmark may take hours, and its figure shows all of it.
+_SPAN_SECONDS = 48 * 3600.0
+
+
+class Setup:
+    """The telemetry of a benchmark, by the same parts as the daemon's; ``stopping`` ends a wait."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        state_dir: Path,
+        *,
+        first_sample_seconds: float = _FIRST_SAMPLE_SECONDS,
+    ) -> None:
+        """Prepare; ``problem`` becomes the reason for missing telemetry.
+
+        After ``first_sample_seconds`` without a sample the benchmark continues without telemetry.
+        """
+        self.problem = asked.why_no_telemetry
+        self.stopping = threading.Event()
+        self._asked = asked
+        self._first_sample_seconds = first_sample_seconds
+        self._source: LineSource | None = None
+        self._power: PowerClient | None = None
+        self.session = Session(
+            clock=SYSTEM_CLOCK,
+            environment=environment_of(
+                asked.telemetry,
+                board=None if asked.rule is None else asked.rule.name,
+                simulated=asked.settings.is_simulated,
+            ),
+            timeline=Timeline(span_seconds=_SPAN_SECONDS),
+            model_directory=state_dir / "models",
+            engine_directory=state_dir / "engines",
+        )
+
+    def start(self) -> None:
+        """Open the source and wait for its first sample; without one, set ``problem``."""
+        if self._asked.telemetry is not None:
+            self._open(self._asked.telemetry)
+
+    def begin_pass(self, number: int) -> None:
+        """Sample a pass of rounds with an interval of its own, so that no lock to it lasts.
+
+        Only a program that we start can have one, and only if the interval is not configured.
+        """
+        telemetry, source = self._asked.telemetry, self._source
+        if telemetry is None or not self._asked.varies_interval or self.problem is not None:
+            return
+        if isinstance(source, SocketSource) and source.is_privileged:
+            return  # its unit sets the interval
+        interval = INTERVALS[number % len(INTERVALS)]
+        if isinstance(source, ProcessSource) and source.interval_seconds != interval:
+            self._open(telemetry.model_copy(update={"interval": interval}))
+
+    def set_mode(self, mode: str) -> None:
+        """Set a power mode by the unit of root, or raise ``UserError``; ``close`` restores it."""
+        if self._power is None:
+            self._power = PowerClient()
+        self._describe(self._power.ask(f"mode {mode}")["name"])
+
+    def close(self) -> None:
+        """Restore the power mode that was found."""
+        if self._power is not None:
+            self._power.close()
+            self._describe(read_power_mode(Path("/")))
+
+    def _describe(self, mode: str | None) -> None:
+        self.session.live.describe(power_mode=mode, clocks_locked=clocks_locked(Path("/")))
+
+    def _open(self, telemetry: Telemetry) -> None:
+        session, seconds = self.session, self._first_sample_seconds
+        try:
+            self._source = session.open(telemetry, self._asked.rule)
+        except UserError as error:
+            self.problem = str(error)
+            return
+        opened_ns = SYSTEM_CLOCK.monotonic_ns()
+        session.start()
+        if not session.await_first_sample(seconds, self.stopping.is_set, opened_ns):
+            self.problem = session.why() or f"{self._source.name}: no sample in {seconds:g} s"
+            session.stop()
+
+    def background(self, seconds: float) -> dict[str, float]:
+        """Return the load of ``cpu``, by the kernel, and of ``gpu``, by telemetry, if known."""
+        begin_ns = SYSTEM_CLOCK.monotonic_ns()
+        loads = {"cpu": cpu_busy_ratio(seconds, self.stopping)}
+        end_ns = SYSTEM_CLOCK.monotonic_ns()
+        cut = self.session.timeline.cut(begin_ns, end_ns)
+        if cut.times_ns and end_ns > begin_ns:
+            seen = describe(cut, Span(begin_ns=begin_ns, end_ns=end_ns)).utilization.get("gpu")
+            loads["gpu"] = None if seen is None else seen.mean_ratio
+        return {name: ratio for name, ratio in loads.items() if ratio is not None}
+
+
+_INTERRUPTED = Verdict("cancelled", "the benchmark was interrupted")
+
+
+class FinishedRun(NamedTuple):
+    """One run that is over: its report paired with telemetry, and the events of its worker."""
+
+    report: RunReport
+    trace: RunTrace
+    status: Status
+
+
+@dataclass
+class Workers:
+    """A worker for each name, started when it is first needed.
+
+    ``run_together``, ``end`` and ``close`` belong to one thread, ``cancel`` to any other; ``run``
+    may be called by several threads at once, each with a worker of its own. ``heard`` is called
+    with each event of a run.
+    """
+
+    session: Session
+    heard: Callable[[RunEvent], None]
+    cwd: Path | None = None
+    make_executor: Callable[..., Executor] = Executor
+    was_cancelled: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._executors: dict[str, Executor] = {}
+        self._lock = threading.Lock()
+
+    def cancel(self) -> None:
+        """End the runs in flight, and start no other."""
+        with self._lock:
+            self.was_cancelled = True
+            executors = list(self._executors.values())
+        for executor in executors:
+            executor.cancel()
+
+    def end(self, name: str, patience_seconds: float = 0.0) -> None:
+        """End one worker, if it exists; 0 seconds of patience end it at once."""
+        executor = self._executors.get(name)
+        if executor is not None:
+            if patience_seconds > 0:
+                executor.finish(patience_seconds)
+            executor.close()
+            with self._lock:
+                del self._executors[name]
+
+    def close(self) -> None:
+        """End all workers."""
+        for name in list(self._executors):
+            self.end(name)
+
+    def run(
+        self,
+        workload: Workload,
+        name: str,
+        timeout_seconds: float,
+        outputs: Path | None = None,
+        inputs: str | None = None,
+        *,
+        program: tuple[str, ...] | None = None,
+        pattern: Pattern | None = None,
+        profile: Path | None = None,
+    ) -> FinishedRun:
+        """Carry out one run on the worker of this name, from its order to its report.
+
+        After the timeout the worker is killed. A run that writes ``outputs``, of a data set if
+        ``inputs`` names one, does not wait for its last sample. ``program`` replaces the command
+        of a worker that has to be started, and ``pattern`` has the off- and on-steps of a lock-in
+        measurement. After the run, a pass that times each layer writes ``profile``.
+        """
+        job = Job(new_run_id(), workload, None)
+        in_flight = InFlightRun(self.session, job, name)
+        order = make_order(job, self.session)
+        if pattern is not None:
+            in_flight.trace.pattern = pattern
+            steps, stage, repeats = pattern.steps_seconds, pattern.stage, pattern.repeats
+            changes = {"steps_seconds": steps, "stage": stage, "repeats": repeats}
+            order = order.model_copy(update=changes)
+        if outputs is not None:
+            data = {"inputs_file": inputs and absolute(inputs), "outputs_file": str(outputs)}
+            order = order.model_copy(update=data)
+        if profile is not None:
+            order = order.model_copy(update={"profile_file": str(profile)})
+
+        def take(event: RunEvent) -> None:
+            in_flight.take(event)
+            self.heard(event)
+
+        executor = self._executor(name, program)
+        verdict = _INTERRUPTED if executor is None else executor.run(order, timeout_seconds, take)
+        in_flight.end()
+        if verdict.outcome == "cancelled":
+            verdict = _INTERRUPTED
+        elif outputs is None:
+            self.session.await_telemetry(in_flight.trace)
+        status: Status = "unavailable" if verdict.skip_reason == "unavailable" else "failed"
+        if verdict.outcome == "ok" or verdict.outcome == "cancelled":
+            status = verdict.outcome
+        return FinishedRun(in_flight.pair(verdict), in_flight.trace, status)
+
+    def run_together(
+        self, runs: Sequence[tuple[Workload, str]], timeout_seconds: float
+    ) -> list[FinishedRun]:
+        """Carry out runs at once, each on a worker and in a thread of its own."""
+        start = threading.Barrier(len(runs))
+
+        def run(one: tuple[Workload, str]) -> FinishedRun:
+            start.wait()
+            return self.run(*one, timeout_seconds)
+
+        with ThreadPoolExecutor(len(runs), "worker") as threads:
+            return list(threads.map(run, runs))
+
+    def _executor(self, name: str, program: tuple[str, ...] | None) -> Executor | None:
+        with self._lock:
+            if self.was_cancelled:
+                return None
+            if name not in self._executors:
+                command = {} if program is None else {"argv": program}
+                self._executors[name] = self.make_executor(
+                    name, cwd=self.cwd, clock=self.session.clock, **command
+                )
+            return self._executors[name]
+
+
+# --- runs beside the rounds: the first, which checks outputs, and the last, under nsys ------------
+
+# Above this relative error outputs are wrong. On seeded random weights half precision is off by
+# 2 to 3 %, and single precision with TensorFloat-32 by some thousandths. The limit of int8 is for
+# scales of the model's own; no limit makes outputs of made-up scales right.
+LIMITS: dict[Precision, float] = {"fp32": 0.01, "fp16": 0.05, "int8": 0.2}
+# Two axes, the second of at least this length, are taken for classes.
+_FEWEST_CLASSES = 10
+
+
+def precision_of(built: Built | None) -> Precision:
+    """Return the lowest precision in which a layer was built: it decides the expected error."""
+    if built is None:
+        return "fp32"
+    names = " ".join(built.layer_types).lower()
+    if "int8" in names:
+        return "int8"
+    if any(word in names for word in ("half", "fp16", "float16", "bf16")):
+        return "fp16"
+    return "fp32" if names else built.requested_precision or "fp32"
+
+
+# With labels, the largest loss of top-1 at which outputs are right.
+TOP1_LOSS = 0.01
+
+
+def read_labels(path: Path) -> "NDArray[Any]":
+    """Read one class per input, of text with a number per line or an archive of one array."""
+    import numpy
+
+    try:
+        labels: NDArray[Any]
+        if path.suffix.lower() == ".npz":
+            labels = next(iter(load_archive(path).values()), numpy.empty(0))
+        elif path.suffix.lower() == ".npy":
+            labels = numpy.load(path, allow_pickle=False)
+        else:
+            labels = numpy.array([int(line) for line in path.read_text().split()])
+    except OSError as error:
+        raise file_error(error, path) from None
+    except (ValueError, LookupError, EOFError, BadZipFile, MemoryError) as error:
+        what = f"{path} has no labels ({error})"
+        raise UserError(what, "write one whole number per line, the class of each input") from None
+    if labels.dtype.kind not in "iu" or labels.ndim != 1 or (labels < 0).any():
+        raise UserError(f"{path} has no list of classes", "write whole numbers from 0 on")
+    return labels
+
+
+def count_right(
+    outputs: "list[NDArray[Any]]", labels: "NDArray[Any]"
+) -> tuple[float, float | None]:
+    """Return top-1 and top-5 of the first output with a score per class.
+
+    Raises:
+        UserError: No output fits the labels.
+    """
+    import numpy
+
+    for scores in outputs:
+        flat = scores.reshape(len(scores), -1) if scores.ndim > 1 else scores
+        if flat.ndim == 2 and len(flat) == len(labels) and flat.shape[1] > labels.max(initial=0):
+            best = numpy.argsort(-flat.astype("f8"), axis=1, kind="stable")[:, :5]
+            right = best == labels[:, None]
+            top5 = float(right.any(axis=1).mean()) if flat.shape[1] > 5 else None
+            return float(right[:, 0].mean()), top5
+    shapes = ", ".join(str(one.shape) for one in outputs)
+    raise UserError(
+        f"{len(labels)} labels up to {labels.max(initial=0)} do not fit outputs of shape {shapes}",
+        "give one class per input, counted from 0 as the model does",
+    )
+
+
+def check_outputs(
+    reference: Path,
+    outputs: Path,
+    built: Built | None,
+    labels: "NDArray[Any] | None" = None,
+    tolerance: float | None = None,
+) -> OutputCheck:
+    """Compare two NumPy archives of one array per output, in the same order.
+
+    ``built`` decides how large an error may be, unless ``tolerance`` does. With ``labels`` the loss
+    of top-1 decides; raises ``UserError`` if they do not fit.
+    """
+    if not exists(outputs):
+        return OutputCheck(verdict="unchecked", reason="the back-end does not return its outputs")
+    precision = precision_of(built)
+    try:
+        expected, given = _read(reference), _read(outputs)
+    except ModuleNotFoundError as error:
+        return OutputCheck(verdict="unchecked", reason=f"{error.name} is not installed")
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        return OutputCheck(verdict="unchecked", reason=f"the outputs cannot be read ({error})")
+    if precision == "fp32" and any(one.dtype == "f2" for one in expected):
+        precision = "fp16"  # the model itself computes in half precision
+    limit = LIMITS[precision] if tolerance is None or labels is not None else tolerance
+    found = compare(expected, given, limit)
+    if labels is not None and found.relative_error is not None:
+        found = _with_labels(found, expected, given, labels, tolerance)
+    is_made_up = precision == "int8" and built is not None and built.int8_scales == "dummy"
+    if is_made_up and found.relative_error is not None:
+        reason = "int8 without calibration has made-up scales"
+        update = {"verdict": "meaningless", "reason": reason, "limit": None}
+        return found.model_copy(update=update)
+    return found
+
+
+def _with_labels(
+    found: OutputCheck,
+    expected: "list[NDArray[Any]]",
+    given: "list[NDArray[Any]]",
+    labels: "NDArray[Any]",
+    tolerance: float | None,
+) -> OutputCheck:
+    """Return a comparison that is decided by right classes instead of its error."""
+    (was1, was5), (top1, top5) = count_right(expected, labels), count_right(given, labels)
+    most = TOP1_LOSS if tolerance is None else tolerance
+    is_wrong = was1 - top1 > most + 1e-9  # of one input in a million it is 1e-6
+    reason = (
+        f"its top-1 is {percent(top1)}, that of the reference {percent(was1)}: more than"
+        f" {points(most)} less"
+    )
+    accuracy = Accuracy(
+        inputs=len(labels),
+        top1=top1,
+        top5=top5,
+        reference_top1=was1,
+        reference_top5=was5,
+        tolerance=most,
+    )
+    update = {
+        "verdict": "wrong" if is_wrong else "good",
+        "reason": reason if is_wrong else None,
+        "limit": None,
+        "accuracy": accuracy,
+    }
+    return found.model_copy(update=update)
+
+
+def _read(path: Path) -> "list[NDArray[Any]]":
+    import numpy
+
+    with path.open("rb") as file, numpy.load(file, allow_pickle=False) as archive:
+        return [archive[name] for name in archive.files]
+
+
+def compare(
+    expected: "list[NDArray[Any]]", given: "list[NDArray[Any]]", limit: float
+) -> OutputCheck:
+    """Compare outputs, one array each, and report the worst; above ``limit`` they are wrong."""
+    if [one.shape for one in expected] != [one.shape for one in given]:
+        shapes = [" ".join(str(one.shape) for one in side) for side in (given, expected)]
+        reason = f"its outputs have the shapes {shapes[0]}, the reference {shapes[1]}"
+        return OutputCheck(verdict="wrong", reason=reason, limit=limit)
+    import numpy
+
+    worst, largest, same, inputs = 0.0, 0.0, 0, 0
+    for want, got in zip(expected, given, strict=True):
+        want, got = want.astype("f8"), got.astype("f8")
+        broken = int(numpy.count_nonzero(numpy.isfinite(want) & ~numpy.isfinite(got)))
+        if broken:
+            reason = f"{broken} of {got.size} numbers are NaN or infinite"
+            return OutputCheck(verdict="wrong", reason=reason, limit=limit)
+        both = numpy.isfinite(want) & numpy.isfinite(got)
+        off = got[both] - want[both]
+        size, error = float(numpy.linalg.norm(want[both])), float(numpy.linalg.norm(off))
+        worst = max(worst, error / size if size else float(error > 0))
+        largest = max(largest, float(numpy.max(numpy.abs(off), initial=0.0)))
+        if want.ndim == 2 and want.shape[1] >= _FEWEST_CLASSES:
+            same += int(numpy.count_nonzero(want.argmax(axis=1) == got.argmax(axis=1)))
+            inputs += want.shape[0]
+    is_wrong = worst > limit
+    return OutputCheck(
+        verdict="wrong" if is_wrong else "good",
+        reason=f"its outputs are off by {worst:.2%}, more than {limit:.0%}" if is_wrong else None,
+        relative_error=worst,
+        largest_error=largest,
+        top1_agreement=same / inputs if inputs else None,
+        limit=limit,
+    )
+
+
+# Without --on these are tried, and the CPU if the machine has neither.
+TRIED: tuple[Device, ...] = ("gpu", "dla0")
+LAST_RESORT: Device = "cpu"
+_REFERENCE = "reference"
+# Writing a large report takes a while on a small board.
+REPORT_SECONDS = 180.0
+# Under nsys: enough to see a rhythm, and few enough for a report that opens at once.
+_WATCHED_INFERENCES = 200
+_WATCHED_WARM_UP_SECONDS = 0.5
+
+
+class Reference(NamedTuple):
+    """Outputs of a model as it was given, by ONNX Runtime on the CPU, in a scratch directory.
+
+    ``labels`` are the right classes of the inputs of a data set.
+    """
+
+    directory: Path
+    made: FinishedRun
+    labels: "NDArray[Any] | None" = None
+
+    @property
+    def file(self) -> Path:
+        """The archive of its outputs; absent if it did not run."""
+        return self.directory / "reference.npz"
+
+
+@contextmanager
+def make_reference(
+    model: str, settings: BenchSettings, workers: Workers, say: Callable[[str], None]
+) -> Iterator[Reference]:
+    """Run the reference once, and delete its outputs at the end."""
+    with tempfile.TemporaryDirectory(prefix="tegrascope-bench-") as name:
+        outputs, labels = Path(name) / "reference.npz", None
+        say(f"{model}: reference outputs by ONNX Runtime on the CPU")
+        if settings.labels is not None:
+            labels = read_labels(Path(settings.labels).expanduser())
+        workload = reference_of(settings, model)
+        made = workers.run(workload, _REFERENCE, LOOK_SECONDS, outputs, settings.inputs)
+        # Its worker would hold memory and cores that the measured ones need.
+        workers.end(_REFERENCE)
+        if labels is not None and made.status == "ok":
+            count_right(_read(outputs), labels)  # better refused before an engine is built
+        yield Reference(Path(name), made, labels)
+
+
+def look_on(
+    workload: Workload,
+    reference: Reference,
+    settings: BenchSettings,
+    workers: Workers,
+    say: Callable[[str], None],
+    title: str,
+) -> Measured:
+    """Run one inference on an accelerator, and check its outputs."""
+    say(f"{title}: {workload.backend_in_force} loads or builds it")
+    outputs = reference.directory / f"{workload.name}.npz"
+    data, device = settings.inputs, workload.device
+    done = workers.run(shortened(workload), device, LOOK_SECONDS, outputs, data)
+    report = done.report
+    found = Measured(report, done.status, report.reason, report.worker_log)
+    made = reference.made
+    if found.status != "ok":
+        say(f"{title}: {found.reason}")
+        for line in found.log if found.status == "failed" else ():
+            say(f"  | {line}")
+    elif made.status != "ok":
+        found.outputs = OutputCheck(verdict="unchecked", reason=made.report.reason)
+    else:
+        found.outputs = check_outputs(
+            reference.file, outputs, done.report.built, reference.labels, settings.tolerance
+        )
+        is_reference = workload.backend_in_force == REFERENCE and not settings.is_simulated
+        if is_reference and found.outputs.verdict == "good":
+            accuracy = found.outputs.accuracy
+            found.outputs = OutputCheck(verdict="reference", accuracy=accuracy)
+    return found
+
+
+def look_at(
+    model: str, settings: BenchSettings, workers: Workers, say: Callable[[str], None]
+) -> dict[Device, Measured]:
+    """Run one inference of a model on each accelerator, and check its outputs.
+
+    ``say`` is called with a line per step. The result is in the order asked for.
+    """
+    with make_reference(model, settings, workers, say) as reference:
+
+        def look(device: Device) -> Measured:
+            workload = workload_of(settings, model, device)
+            return look_on(workload, reference, settings, workers, say, f"{model} on {device}")
+
+        found = {device: look(device) for device in settings.devices or TRIED}
+        if settings.devices is None and all(one.status == "unavailable" for one in found.values()):
+            found[LAST_RESORT] = look(LAST_RESORT)
+        return found
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Runs each accelerator once more under nsys; no figure is taken from that run."""
+
+    program: str
+    directory: Path
+
+    def watch(self, workload: Workload, one: Measured, workers: Workers) -> None:
+        """Run a model on an accelerator once more; note the report, or why there is none."""
+        # The measured worker ends first: nsys has to start a process of its own.
+        workers.end(workload.device)
+        report = self.directory / f"{workload.name}.nsys-rep"
+        program = (
+            *(self.program, "profile", "--output", str(report), "--force-overwrite", "true"),
+            # Samples of the CPU need rights that few users have, and answer another question.
+            *("--trace", "cuda,nvtx,osrt", "--sample", "none", "--cpuctxsw", "none"),
+            *worker_command(workload.device),
+        )
+        done = workers.run(
+            shortened(workload, count=_WATCHED_INFERENCES, warm_up=_WATCHED_WARM_UP_SECONDS),
+            workload.device,
+            workload.timeout_seconds + REPORT_SECONDS,
+            program=program,
+        )
+        workers.end(workload.device, patience_seconds=REPORT_SECONDS)
+        if exists(report):
+            one.nsys_report = report.name
+            return
+        raw = report.with_suffix(".qdstrm")
+        why = done.report.reason or "the run succeeded, and nsys gave no reason"
+        if exists(raw):
+            why = f"it left {raw.name}, so the importer of Nsight Systems is not installed here"
+        one.nsys_problem = f"nsys wrote no {report.name}: {why}"
+
+
+def find_nsys(program: str = "nsys") -> str:
+    """Return the path of nsys, or raise ``UserError`` without it."""
+    found = shutil.which(program)
+    if found is None:
+        raise UserError(
+            f"{program} was not found",
+            "install Nsight Systems (on a Jetson: apt install nsight-systems-*), or leave --nsys"
+            " out",
+        )
+    return found

@@ -1,0 +1,47 @@
+"""``tegrascope advise``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from ...daemon.commands import Options
+from ...daemon.terminal import CHECK_SAYS_NO, GOOD, standard_output
+from ...parsers.values import printable
+from ..advise.choices import names_in, read_sources
+from ..advise.compose import advise_on, print_advice, read_demands
+
+EXAMPLE = (
+    'tegrascope advise bench-out/ --rates "yolo=30,seg=10"\n'
+    '  tegrascope advise yolo/ seg/ --rates "yolo=30,seg=10" --deadlines "yolo=33ms"'
+    " --minimise gpu"
+)
+
+
+def add(option: Options) -> None:
+    """Add the options."""
+    option("results RESULT", "result.json of bench, or its directory", nargs="+", type=Path)
+    option("--rates LIST", "inputs per second, as yolo=30,seg=10", required=True)
+    option(
+        "--deadlines LIST", "per inference, as yolo=33ms,seg=0.2s (default: until the next input)"
+    )
+    option("--minimise", "default: %(default)s", choices=("energy", "gpu"), default="energy")
+    option(
+        "--margin PERCENT",
+        "take latencies and loads as so much larger (default: %(default)g)",
+        default=10.0,
+    )
+    option("--json", "for programs; see docs/advise.md")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the best accelerator for each model; return 3 if no placement is feasible."""
+    sources = read_sources(arguments.results)
+    demands = read_demands(arguments.rates, arguments.deadlines, names_in(sources))
+    advice = advise_on(sources, demands, minimise=arguments.minimise, margin=arguments.margin / 100)
+    if arguments.json:
+        print(advice.model_dump_json(exclude_none=True), file=standard_output())
+        for violation in advice.violations:
+            print(printable(violation.sentence), file=sys.stderr)
+    else:
+        print_advice(advice)
+    return GOOD if advice.chosen is not None else CHECK_SAYS_NO

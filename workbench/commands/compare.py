@@ -1,0 +1,104 @@
+"""``tegrascope compare``."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...collectors.paths import exists
+from ...daemon.commands import DATABASE, Options, open_history
+from ...daemon.measure.run_report import RunReport
+from ...daemon.terminal import CHECK_CANNOT_SAY, CHECK_SAYS_NO, FAILED, GOOD, standard_output
+from ...parsers.errors import UserError
+from ...parsers.values import printable
+from ..compare.report import compare, print_comparison
+from ..compare.sides import Side, published_side, sides_of
+from ..results.reading import read_result_or_run, validated
+
+PUBLISHED = "published"
+EXAMPLE = (
+    "tegrascope compare yesterday/ today/\n"
+    "  tegrascope compare release/result.json result.json --fail-if-worse 5%\n"
+    "  tegrascope compare published result.json\n"
+    "  tegrascope compare 0193a1 0193b7"
+)
+
+
+def add(option: Options) -> None:
+    """Add the options."""
+    words = "result.json of bench, its directory, a run (id or file), or published: the nearest one"
+    option("a RESULT", words)
+    option("b RESULT", "the same; differences are those of B from A")
+    option("--across", "compare different accelerators and boards too")
+    option(
+        "--fail-if-worse PERCENT",
+        "return 3 if latency, throughput or energy is worse by more, with its whole interval; 4 if"
+        " the intervals are too wide to see it",
+    )
+    option("--json", "for programs; see docs/compare.md")
+    option.state_dir("where runs are kept, or the database itself", DATABASE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the differences and their causes.
+
+    Return 1 if nothing could be compared, and for a gate if something could not; 3 if it is worse;
+    4 if the intervals are too wide to see the limit of the gate.
+    """
+    here, there = _sides(arguments, "a"), _sides(arguments, "b")
+    here, there = here or _published("A", there), there or _published("B", here)
+    percentage: float | None = arguments.fail_if_worse
+    limit = None if percentage is None else percentage / 100
+    found = compare(here, there, across=arguments.across, limit=limit)
+    if arguments.json:
+        print(found.model_dump_json(exclude_none=True), file=standard_output())
+        for words in (*(one.reason for one in found.refused), *found.failures, *found.too_wide):
+            print(printable(words), file=sys.stderr)
+    else:
+        print_comparison(found)
+    if found.failures:
+        return CHECK_SAYS_NO
+    is_complete = bool(found.pairs) and not (found.refused and limit is not None)
+    if not is_complete:
+        return FAILED
+    return CHECK_CANNOT_SAY if found.too_wide else GOOD
+
+
+def _sides(arguments: argparse.Namespace, name: str) -> list[Side]:
+    given: str = getattr(arguments, name)
+    path = Path(given)
+    if given == PUBLISHED and not exists(path):
+        return []
+    if exists(path) or path.suffix or len(path.parts) > 1:
+        found = read_result_or_run(path)
+    else:
+        problem = f"{given} is neither a file nor the id of one run"
+        try:
+            with open_history(arguments) as history:
+                document = history.run(given)
+        except UserError as error:
+            # Most names without a store are files that are not there.
+            raise UserError(f"{problem} ({error.message})", error.remedy) from None
+        if document is None:
+            raise UserError(
+                problem, "name a result.json of tegrascope bench, or see tegrascope runs list"
+            )
+        found = validated(RunReport, json.dumps(document), f"run {given}")
+    sides = sides_of(name.upper(), given, found)
+    if not sides:
+        raise UserError(f"{given} has no measurement", "run the benchmark again")
+    return sides
+
+
+def _published(label: str, own: Sequence[Side]) -> list[Side]:
+    """Return the nearest published results of measurements."""
+    found = [side for one in own if (side := published_side(label, one)) is not None]
+    if not found:
+        raise UserError(
+            f"nothing is published of {', '.join(f'{one.name} on {one.device}' for one in own)}"
+            if own
+            else "both are published results",
+            "docs/published.md lists the models; name a result.json of one of them",
+        )
+    return found

@@ -1,0 +1,122 @@
+"""``tegrascope correlate``."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ...daemon.commands import Options
+from ...daemon.terminal import check_output, open_output
+from ...parsers import signals
+from ...parsers.values import printable
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Pair the runs of a table with recorded logs; report each row that cannot be paired."""
+    from ..tables.aiperf import described, read_given
+    from ..tables.frames import read_log, runs_frame, write_frame
+    from ..tables.pairing import correlate_recorded
+    from ..tables.recorded_log import find_zone
+
+    check_output(arguments.output)
+    zone = None if arguments.timezone is None else find_zone(arguments.timezone)
+    given = read_given(arguments.runs)
+    telemetry = read_log(arguments.telemetry, interval_seconds=arguments.interval)
+    found = correlate_recorded(
+        telemetry,
+        given,
+        zone=zone,
+        board=arguments.board,
+    )
+    if arguments.format == "jsonl":
+        with open_output(arguments.output) as output:
+            for document in found.documents:
+                output.write(json.dumps(document) + "\n")
+    else:
+        write_frame(runs_frame(found.documents), arguments.output, arguments.format)
+    for problem in found.problems:
+        print(f"tegrascope: {printable(str(problem))}", file=sys.stderr)
+    for document in found.documents:
+        if "failed_requests" in document:
+            print(*map(printable, described(document)), sep="\n", file=sys.stderr)
+    ok = sum(document["outcome"] == "ok" for document in found.documents)
+    print(
+        f"{len(found.documents) + len(found.problems)} runs: {ok} with telemetry,"
+        f" {len(found.documents) - ok} outside the log, {len(found.problems)} refused",
+        file=sys.stderr,
+    )
+    columns = map(signals.split, map(str, telemetry))
+    has_rails = any(column is not None and column[0] is signals.RAIL_POWER for column in columns)
+    for remark in _remarks(found.documents, has_rails=has_rails):
+        print(f"tegrascope: {remark}", file=sys.stderr)
+    return 1 if found.problems or not ok else 0
+
+
+def _remarks(documents: Sequence[Mapping[str, Any]], *, has_rails: bool) -> Iterator[str]:
+    """Yield why runs with telemetry have no energy, or energy without an interval."""
+    paired = [document for document in documents if document["outcome"] == "ok"]
+    assumed = [document for document in paired if "times_assumed" in document["quality"]]
+    if assumed:
+        yield (
+            f"{len(assumed)} of {len(paired)} runs: the log has no times that are understood, so"
+            " its records were taken to be one --interval apart, and energy has no interval:"
+            " record it with `tegrastats | ts %.s`"
+        )
+    without_rails = [document for document in paired if not _rails_of(document)]
+    if without_rails and not has_rails:
+        yield (
+            f"{len(without_rails)} of {len(paired)} runs have no energy, because the log has no"
+            " power rails: record it with sudo tegrastats (some releases print none)"
+        )
+    elif without_rails:
+        yield (
+            f"{len(without_rails)} of {len(paired)} runs have no energy, because the readings of"
+            " the rails do not cover them: look for gaps in the log"
+        )
+    without_total = [
+        document for document in paired if _rails_of(document) and not _has_total(document)
+    ]
+    if without_total:
+        names = " ".join(sorted({name for one in without_total for name in _rails_of(one)}))
+        yield (
+            f"{len(without_total)} of {len(paired)} runs have the energy of rails and none of the"
+            f" module, because no known rule says which of these add up to it: {names} (a Thor"
+            " needs VIN, which some of its releases do not print)"
+        )
+
+
+def _rails_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    energy = document.get("energy") or {}
+    rails: Mapping[str, Any] = energy.get("rails", {})
+    return rails
+
+
+def _has_total(document: Mapping[str, Any]) -> bool:
+    return bool(document["energy"]["total_rails"])
+
+
+EXAMPLE = (
+    "tegrascope correlate --telemetry robot.log --runs runs.csv -o energy.csv\n"
+    "  tegrascope correlate --telemetry robot.log --runs runs.csv --timezone Europe/Berlin"
+)
+
+
+def add(option: Options) -> None:
+    """Add the options."""
+    option("--telemetry LOG", "output of tegrastats, plain or gzip", nargs="+", required=True)
+    option(
+        "--runs FILE",
+        "CSV of name,start,end,inferences and optionally units, unit, device, batch; start and end"
+        " as ISO 8601, as seconds since 1970, or as seconds since the first record;"
+        " or profile_export.jsonl of AIPerf",
+        required=True,
+    )
+    option.output("csv", "parquet", "jsonl", default="csv")
+    option("--timezone ZONE", "of the printed times, like Europe/Berlin")
+    option(
+        "--interval SECONDS",
+        "between two records of a log that prints no time (default: %(default)s)",
+        default=1.0,
+    )
+    option("--board NAME", "rail rule to apply (default: by the names of the rails)")

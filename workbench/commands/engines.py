@@ -1,0 +1,326 @@
+"""``tegrascope engines list|show|build|calibrate|prune``."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+
+from ...collectors.backends.calibration import input_files
+from ...collectors.backends.engine_cache import EngineCache, EngineFacts, Entry
+from ...collectors.catalog import LOADABLE_BACKEND, default_backend
+from ...collectors.paths import is_directory
+from ...daemon.commands import Options, add_command, devices, duration
+from ...daemon.session.executor import Executor
+from ...daemon.settings.config import new_run_id
+from ...daemon.terminal import (
+    CHECK_SAYS_NO,
+    FAILED,
+    GOOD,
+    age,
+    amount,
+    check_output,
+    print_table,
+    standard_output,
+)
+from ...daemon.terminal import duration as duration_of
+from ...parsers.errors import UserError
+from ...parsers.inference.calibration import ALGORITHMS, parse_calibration
+from ...parsers.inference.events import Loaded, Order, Phase, Progress, RunEvent
+from ...parsers.inference.layers import EngineLayer, is_constant, read_layers
+from ...parsers.inference.placement import Built
+from ...parsers.records import Record
+from ...parsers.values import printable
+from ..results.document import Facts, print_document
+from ..results.layers import layer_table
+
+_TITLES = ("engine", "model", "device", "batch", "precision", "MB", "verdict", "used")
+_PHASES = {"load": "loads the model", "warm_up": "runs it once"}
+
+
+class CachedEngine(EngineFacts):
+    """An engine for programs; ``layers`` are only in ``engines show``."""
+
+    used_wall_ns: int
+    layers: tuple[EngineLayer, ...] = ()
+
+
+class EngineList(Record):
+    """The engines in the cache, the last used first."""
+
+    directory: str
+    engines: tuple[CachedEngine, ...]
+
+
+class EngineBuilds(Record):
+    """The new or cached engine of each device; a device that failed is absent."""
+
+    engines: dict[str, Built]
+
+
+def _for_programs(entry: Entry, layers: Sequence[EngineLayer] = ()) -> CachedEngine:
+    facts = entry.sidecar.model_dump(exclude={"inspector", "log"})
+    return CachedEngine(**facts, used_wall_ns=entry.used_wall_ns, layers=tuple(layers))
+
+
+def list_engines(arguments: argparse.Namespace) -> int:
+    """Print the engines in the cache, the last used first."""
+    directory = arguments.state_dir / "engines"
+    entries = EngineCache(directory).entries() if is_directory(directory) else []
+    if arguments.json:
+        listed = EngineList(directory=str(directory), engines=tuple(map(_for_programs, entries)))
+        print(listed.model_dump_json(exclude_none=True), file=standard_output())
+        return GOOD
+    now_ns = time.time_ns()
+    print_table(_TITLES, [_row(entry, now_ns) for entry in entries])
+    total = sum(entry.sidecar.plan_bytes for entry in entries)
+    print(f"{len(entries)} engine(s), {total / 1e6:.1f} MB in {directory}", file=sys.stderr)
+    return GOOD
+
+
+def show_engine(arguments: argparse.Namespace) -> int:
+    """Print the facts of an engine and its layers, with what was fused into each."""
+    directory = arguments.state_dir / "engines"
+    if not is_directory(directory):
+        raise UserError(
+            f"there are no engines in {directory}", "build one: tegrascope engines build"
+        )
+    entry = EngineCache(directory).find(arguments.key)
+    sidecar = entry.sidecar
+    layers = read_layers(sidecar.inspector)
+    if arguments.json:
+        document = _for_programs(entry, layers)
+        print(document.model_dump_json(exclude_none=True, indent=1), file=standard_output())
+        return GOOD
+    built = sidecar.built
+    shown = [layer for layer in layers if not is_constant(layer.name, layer.kind)]
+    nodes = {node for layer in shown for node in layer.nodes}
+    facts = {
+        "engine": sidecar.key,
+        "model": sidecar.model,
+        "built": datetime.fromtimestamp(sidecar.built_wall_ns / 1e9).isoformat(" ", "seconds"),
+        "took": None if built.build_seconds is None else duration_of(built.build_seconds),
+        "size": amount(sidecar.plan_bytes, "B"),
+        **{name.replace("_", " "): text for name, text in sidecar.parts.items() if name != "model"},
+        "layer types": ", ".join(f"{name} {count}" for name, count in built.layer_types.items()),
+        "placement": built.placement.verdict,
+        "int8 scales": built.int8_scales,
+        "notes": "; ".join(built.notes),
+        "layers": f"{len(shown)}, made of {len(nodes)} ONNX nodes" if shown else "not recorded",
+    }
+    print_document([Facts(facts), *([layer_table(shown, is_page=True)] if shown else [])])
+    return GOOD
+
+
+def build_engines(arguments: argparse.Namespace) -> int:
+    """Build an engine for each device, in a process of its own, and run it once."""
+    results = {device: _build(arguments, device) for device in arguments.on}
+    if arguments.json:
+        built = {device: found[0] for device, (_, found) in results.items() if found}
+        document = EngineBuilds(engines=built)
+        print(document.model_dump_json(exclude_none=True), file=standard_output())
+    return max(status for status, _ in results.values())
+
+
+def prune_engines(arguments: argparse.Namespace) -> int:
+    """Remove engines by age or number, and files that belong to none."""
+    directory = arguments.state_dir / "engines"
+    if not is_directory(directory):
+        print(f"there are no engines in {directory}", file=sys.stderr)
+        return GOOD
+    cache = EngineCache(directory)
+    entries = cache.entries()
+    removed = entries if arguments.all else []
+    if arguments.keep is not None:
+        removed = entries[arguments.keep :]
+    if arguments.older_than is not None:
+        limit_ns = time.time_ns() - int(arguments.older_than * 1e9)
+        removed = [entry for entry in entries if entry.used_wall_ns < limit_ns]
+    sizes = [cache.remove(entry) for entry in removed]
+    cache.sweep()
+    freed = [size for size in sizes if size is not None]
+    busy = f", {len(sizes) - len(freed)} in use stay" if len(freed) < len(sizes) else ""
+    print(f"{len(freed)} engine(s) removed, {sum(freed) / 1e6:.1f} MB{busy}", file=sys.stderr)
+    return GOOD
+
+
+def calibrate(arguments: argparse.Namespace) -> int:
+    """Make a calibration cache of a model from inputs, in a worker on the GPU."""
+    input_files(arguments.data)
+    check_output(arguments.output)
+    status, found = _work(
+        arguments,
+        "gpu",
+        precision="int8",
+        # The engine is not kept, so it is built as fast as possible.
+        optimization_level=0,
+        calibration=str(arguments.data.absolute()),
+        calibration_method=arguments.method,
+        calibration_file=str(arguments.output.absolute()),
+        preprocess=arguments.preprocess,
+    )
+    if found:
+        scales = parse_calibration(arguments.output.read_text(encoding="utf-8")).scales
+        print(f"{arguments.output}: {len(scales)} scales; use it as calibration: or --calibration")
+    return status
+
+
+def _build(arguments: argparse.Namespace, device: str) -> tuple[int, list[Built]]:
+    status, found = _work(
+        arguments,
+        device,
+        backend=LOADABLE_BACKEND if arguments.standalone else default_backend(device),
+        precision=arguments.precision,
+        fallback=arguments.fallback,
+        optimization_level=arguments.level,
+        calibration=arguments.calibration and str(arguments.calibration.absolute()),
+        preprocess=arguments.preprocess,
+        plugins=tuple(str(Path(path).expanduser().absolute()) for path in arguments.plugin),
+        shapes=dict(arguments.shape),
+        rebuild=arguments.again,
+    )
+    for built in () if arguments.json else found:
+        took = f"built in {built.build_seconds or 0:.1f} s"
+        if built.circumstances is not None and built.circumstances.waited_seconds:
+            took += f" after waiting {built.circumstances.waited_seconds:.0f} s for other builds"
+        how = "was there already" if built.is_cached else took
+        types = ", ".join(f"{count} {name}" for name, count in built.layer_types.items())
+        print(
+            f"{device}: engine {(built.engine_key or '')[:12]} {how},"
+            f" {(built.engine_bytes or 0) / 1e6:.1f} MB,"
+            f" layers: {types or 'unknown'}, {built.placement.verdict}"
+        )
+        for note in built.notes:
+            print(f"  {printable(note)}")
+    return status, found
+
+
+def _work(arguments: argparse.Namespace, device: str, **changes: object) -> tuple[int, list[Built]]:
+    """Build an engine in a worker and run it once; return the exit status and the record."""
+    fields = {
+        "run_id": new_run_id(),
+        "backend": "tensorrt",
+        "device": device,
+        "model": arguments.model,
+        "model_directory": str((arguments.state_dir / "models").absolute()),
+        "engine_directory": str((arguments.state_dir / "engines").absolute()),
+        "batch": arguments.batch,
+        "cuda_graph": False,
+        "warm_up_seconds": 0.0,
+        "count": 1,
+    }
+    order = Order.model_validate(fields | changes)
+    found: list[Built] = []
+
+    def on_event(event: RunEvent) -> None:
+        if isinstance(event, Phase) and event.edge == "begin" and event.phase in _PHASES:
+            print(f"{device}: {_PHASES[event.phase]} …", file=sys.stderr)
+        elif isinstance(event, Progress):
+            print(f"{device}: {printable(event.doing)} …", file=sys.stderr)
+        elif isinstance(event, Loaded) and event.built is not None:
+            found.append(event.built)
+
+    with closing(Executor(device)) as executor:
+        verdict = executor.run(order, arguments.timeout, on_event)
+    if verdict.outcome == "ok":
+        return GOOD, found
+    is_available = verdict.skip_reason != "unavailable"
+    for line in verdict.log if is_available else ():
+        print(f"  | {printable(line)}", file=sys.stderr)
+    print(f"tegrascope: {device}: {printable(verdict.reason or '')}", file=sys.stderr)
+    return FAILED if is_available else CHECK_SAYS_NO, []
+
+
+def _row(entry: Entry, now_ns: int) -> tuple[str, ...]:
+    sidecar, built, parts = entry.sidecar, entry.sidecar.built, entry.sidecar.parts
+    precision = next(iter(built.layer_types), parts.get("precision", "-"))
+    return (
+        sidecar.key[:12],
+        sidecar.model,
+        parts.get("device", "-"),
+        parts.get("batch", "-"),
+        f"{precision} (dummy)" if built.int8_scales == "dummy" else precision,
+        f"{sidecar.plan_bytes / 1e6:.1f}",
+        built.placement.verdict,
+        age((now_ns - entry.used_wall_ns) / 1e9),
+    )
+
+
+EXAMPLE = "tegrascope engines build builtin:resnet50 --on gpu,dla0 --precision fp16"
+
+
+def add(option: Options) -> None:
+    """Add the actions."""
+    actions = option.actions()
+    example, summary = "tegrascope engines list", "list the engines that are built"
+    listing = add_command(actions, "list", list_engines, example, summary)
+    showing = add_command(
+        actions,
+        "show",
+        show_engine,
+        "tegrascope engines show 3f9a1c",
+        "print the layers of an engine, and the ONNX nodes that were fused into each",
+    )
+    listing("--json", "print one JSON object")
+    showing("key KEY", "the key of engines list, or its beginning")
+    showing("--json", "print one JSON object")
+    building = add_command(
+        actions,
+        "build",
+        build_engines,
+        "tegrascope engines build model.onnx --on dla0 --precision int8 --fallback require-pure",
+        "build an engine now, so that no run has to wait for it",
+    )
+    known = ("gpu", "dla0", "dla1")
+    building("model MODEL", "ONNX file, or builtin:resnet50")
+    building(
+        "--on DEVICES",
+        f"of {', '.join(known)}",
+        type=lambda text: devices(text, known),
+        default=("gpu",),
+    )
+    building("--precision", choices=("fp32", "fp16", "int8"))
+    words = "scales for int8: a calibration cache, or inputs to make one from"
+    building("--calibration FILE", words)
+    building.preprocess()
+    building.fallback()
+    building("--batch N", default=1)
+    building.shape()
+    building("--plugin LIB", "library with plug-ins of TensorRT", action="append", default=[])
+    building("--standalone", "a loadable of a DLA, for backend: cudla, in place of an engine")
+    building(
+        "--level",
+        "how long to look for faster kernels; a workload finds the engine only with the same"
+        " optimization_level",
+        choices=range(6),
+    )
+    building("--json", "print one JSON object, with what is recorded of each engine")
+    building("--again", "even if it is there: beside other work a worse one may have been built")
+    words = "give up after so long (default: %(default)s)"
+    building("--timeout SECONDS", words, default=3600.0)
+    calibrating = add_command(
+        actions,
+        "calibrate",
+        calibrate,
+        "tegrascope engines calibrate model.onnx --data images/ -o int8.cache",
+        "make a calibration cache, the scales of int8, from inputs of a model",
+    )
+    calibrating("model MODEL", "ONNX file, or builtin:resnet50")
+    calibrating("--data DIR", "images or arrays: a folder, or a .npz or .npy file", required=True)
+    calibrating("-o, --output FILE", "the cache", required=True)
+    calibrating("--method", "(default: %(default)s)", choices=tuple(ALGORITHMS), default="entropy")
+    calibrating("--batch N", "inputs at once (default: %(default)s)", default=1)
+    calibrating.preprocess()
+    calibrating("--timeout SECONDS", words, default=3600.0)
+    example = "tegrascope engines prune --older-than 30d"
+    pruning = add_command(actions, "prune", prune_engines, example, "remove engines")
+    which = pruning.one_of(required=True)
+    which("--all")
+    which("--older-than TIME", "not used for so long, like 30d", type=duration)
+    which("--keep N", "all but the N that were used last")
+    for action in (building, calibrating):
+        action.state_dir("whose engines")
+    for action in (listing, showing, pruning):
+        action.state_dir("whose engines", "engines")

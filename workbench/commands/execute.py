@@ -1,0 +1,475 @@
+"""``tegrascope exec``: any program as a measured window."""
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ...collectors.application.client import (
+    ODD_ANSWER,
+    ApiClient,
+    RefusedError,
+    UnreachableError,
+    whole_characters,
+)
+from ...collectors.application.gstreamer import Buffers, ElementWatch, check_log_is_free, traced
+from ...collectors.base import SYSTEM_CLOCK, Clock
+from ...collectors.children.process import CannotStartError
+from ...collectors.children.program import ProgramEnd, SignalRelay
+from ...collectors.simulator.physics import LANES
+from ...daemon.commands import DATABASE, Options, reader
+from ...daemon.measure.run_report import Outcome, RunReport, RunTrace
+from ...daemon.measure.timeline import Timeline
+from ...daemon.session.executor import Verdict
+from ...daemon.session.session import Session
+from ...daemon.session.telemetry import configured_board, environment_of
+from ...daemon.settings.config import Config, boot_id, new_run_id
+from ...daemon.settings.file import load_config
+from ...daemon.store.store import Store
+from ...daemon.terminal import check_output, open_output, unwritable
+from ...parsers.errors import UsageError, UserError
+from ...parsers.inference.events import PrintedCounts, plural, unit_name
+from ...parsers.inference.marks import TIMES_AT_MOST
+from ...parsers.values import LABEL_NAME, LABEL_NAME_FORM, printable
+
+
+def report_lines(report: RunReport, notes: tuple[str, ...] = ()) -> list[str]:
+    """Return a summary of a run and notes for people, without unknown values."""
+    rows = list(_energy_rows(report))
+    if report.telemetry is not None:
+        loads = [
+            f"{signal} {load.mean_ratio:.0%} (up to {load.max_ratio:.0%})"
+            for signal, load in report.telemetry.utilization.items()
+        ]
+        zones = report.telemetry.temperature
+        rows += [("load", " · ".join(loads))] if loads else []
+        if zones:
+            zone, hottest = max(zones.items(), key=lambda item: item[1].max_celsius)
+            change = f"{hottest.delta_celsius:+.2g}"
+            rows.append(("hottest", f"{zone} {hottest.max_celsius:.3g} °C ({change})"))
+    if report.latency is not None:
+        p50, p99 = report.latency.p50_seconds * 1e3, report.latency.p99_seconds * 1e3
+        rows.append(("latency", f"p50 {p50:.3g} ms · p99 {p99:.3g} ms"))
+    for name, words in (
+        ("flags", " ".join(report.quality)),
+        ("on a DLA", ", ".join(report.foreign_dla_processes)),
+        ("overlaps", " ".join(report.overlapping_runs)),
+    ):
+        rows += [(name, words)] if words else []
+    rows += [*(("note", note) for note in notes), ("run", report.run_id)]
+    return [_headline(report), *(f"  {name:9} {text}" for name, text in rows)]
+
+
+def _headline(report: RunReport) -> str:
+    steady, rate = report.phases.get("steady"), report.throughput_per_second
+    parts = (
+        f"{report.workload} on {report.device}: {report.outcome}",
+        report.reason,
+        None if steady is None else f"{steady.seconds:.3g} s",
+        f"{report.inferences} inferences" if report.inferences else None,
+        None if report.units is None else f"{report.units:.12g} {plural(report.unit or '')}",
+        None if rate is None else f"{rate:.4g} inputs/s",
+    )
+    return "tegrascope: " + " · ".join(filter(None, parts))
+
+
+_NO_INTERVAL = " (no interval)"
+
+
+def _energy_rows(report: RunReport) -> Iterator[tuple[str, str]]:
+    energy, steady = report.energy, report.phases.get("steady")
+    if energy is None or steady is None:
+        return
+    if energy.gross_joules is not None:
+        one, mean = energy.gross_interval, energy.gross_joules / steady.seconds
+        limits = _NO_INTERVAL if one is None else f" ({one.low:.4g} to {one.high:.4g})"
+        yield "energy", f"{energy.gross_joules:.4g} J{limits}, {mean:.3g} W in the mean"
+    else:
+        rails = (f"{name} {rail.mean_watts:.3g} W" for name, rail in energy.rails.items())
+        yield "rails", " · ".join(rails)
+    if energy.net_joules is not None:
+        yield "net", f"{energy.net_joules:.4g} J above {energy.baseline_watts:.3g} W idle"
+    elif energy.net_reason is not None:
+        yield "net", f"withheld: {energy.net_reason}"
+    gross, net = energy.gross_joules_per_inference, energy.net_joules_per_inference
+    each = [] if gross is None else [f"{gross:.3g} J per inference"]
+    each += [] if net is None else [f"{net:.3g} J of them net"]
+    if each:
+        yield "each", " · ".join(each)
+    if energy.joules_per_unit is not None:
+        one, net = energy.joules_per_unit_interval, energy.net_joules_per_unit
+        limits = _NO_INTERVAL if one is None else f" ({one.low:.4g} to {one.high:.4g})"
+        of_them = "" if net is None else f", {net:.3g} J of them net"
+        yield "per unit", f"{energy.joules_per_unit:.4g} J per {report.unit}{limits}{of_them}"
+
+
+# Nothing of a window may be dropped before the program ends.
+_SPAN_SECONDS = 365 * 86_400.0
+_FIRST_SAMPLE_SECONDS = 3.0
+# The longest that a daemon keeps a window open.
+_LONGEST_SECONDS = 3600
+_PAIRING_SECONDS = 10.0
+_OURS = ("config", "telemetry", "interval", "baseline", "state_dir")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a program, pair its time with telemetry, and print a summary on standard error."""
+    argv = list(arguments.program)
+    if argv[:1] == ["--"]:
+        del argv[0]
+    if not argv:
+        arguments.misuse("no program is given: tegrascope exec --workload NAME -- CMD …")
+    if arguments.gst is not None:
+        if arguments.inferences is not None:
+            arguments.misuse("--gst counts, and --inferences announces a count: give one of them")
+        check_log_is_free()
+    # After a run of hours it is too late to learn that its report has no place.
+    check_output(arguments.json, "--json")
+    if arguments.state_dir is not None:
+        _check_state_dir(arguments.state_dir)
+    # While the program runs, the terminal belongs to it; the summary follows.
+    quiet = logging.getLogger("tegrascope")
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False
+    with SignalRelay() as relay:
+        try:
+            if any(getattr(arguments, name) is not None for name in _OURS):
+                return _measure_here(arguments, argv, relay)
+            client = ApiClient(arguments.url, arguments.token_file)
+            try:
+                window = _post(
+                    client,
+                    event="begin",
+                    workload=arguments.workload,
+                    device=arguments.device,
+                    batch=arguments.batch,
+                    unit=arguments.unit,
+                    timeout_seconds=_LONGEST_SECONDS,
+                )
+                run_id = str(window["run_id"])
+            except ODD_ANSWER as error:
+                odd = client.odd_answer(error)
+                return _measure_here(arguments, argv, relay, f"measured here: {odd.message}")
+            except (UnreachableError, RefusedError) as error:
+                why = error.message if isinstance(error, UnreachableError) else error
+                return _measure_here(arguments, argv, relay, f"measured here: {why}")
+            return _measure_there(arguments, argv, relay, client, run_id)
+        except CannotStartError as error:
+            _print(f"tegrascope: {error}")
+            return error.status
+
+
+def _measure_there(
+    arguments: argparse.Namespace,
+    argv: list[str],
+    relay: SignalRelay,
+    client: ApiClient,
+    run_id: str,
+) -> int:
+    """Run the program; the daemon pairs its time with telemetry."""
+    try:
+        ended, tally, buffers, notes = _execute(arguments, argv, relay)
+    except CannotStartError as error:
+        try:
+            _post(client, event="end", run_id=run_id, outcome="failed", reason=str(error)[:400])
+        except UserError as problem:
+            _print(f"tegrascope: {problem}")
+        raise
+    outcome, reason = _outcome(ended)
+    try:
+        _post(
+            client,
+            event="end",
+            run_id=run_id,
+            # A program that did not succeed has not made the number that was announced.
+            **_times(ended, buffers, _inferences(arguments, tally, outcome)),
+            units=tally.units,
+            outcome=outcome,
+            reason=reason,
+        )
+        report = _await_report(client, run_id, relay)
+    except UserError as error:
+        _print(f"tegrascope: {arguments.workload} is not measured: {error}")
+        return ended.status
+    if report is None:
+        _print(f"tegrascope: not paired yet; later: tegrascope runs show {run_id}")
+    else:
+        _print_report(arguments, report, notes)
+    return ended.status
+
+
+def _execute(
+    arguments: argparse.Namespace, argv: list[str], relay: SignalRelay, clock: Clock = SYSTEM_CLOCK
+) -> tuple[ProgramEnd, PrintedCounts, Buffers | None, tuple[str, ...]]:
+    """Run the program; return what it counted, the buffers of ``--gst``, and what was not counted.
+
+    The names of other units that it printed are not counted.
+    """
+    tally = PrintedCounts(arguments.unit)
+    read_line = tally.read if arguments.unit else None
+    buffers: Buffers | None = None
+    notes: tuple[str, ...] = ()
+    if arguments.gst is None:
+        ended = relay.run(argv, clock, read_line)
+    else:
+        watch = ElementWatch(arguments.gst)
+        with traced(watch, clock) as env:
+            ended = relay.run(argv, clock, read_line, env)
+        try:
+            buffers = watch.buffers()
+        except UserError as problem:
+            notes += (f"no buffers are counted: {problem}",)
+    return ended, tally, buffers, (*notes, *_uncounted(tally))
+
+
+def _times(ended: ProgramEnd, buffers: Buffers | None, announced: int | None) -> dict[str, Any]:
+    """Return the end of a window as the daemon takes it."""
+    if buffers is None:
+        return {"begin_ns": ended.begin_ns, "end_ns": ended.end_ns, "inferences": announced}
+    stride = -(-len(buffers.start_ns) // TIMES_AT_MOST) or 1
+    return {
+        "begin_ns": buffers.begin_ns,
+        "end_ns": buffers.end_ns,
+        "inferences": buffers.count,
+        "start_ns": buffers.start_ns[::stride].tolist(),
+        "latency_ns": buffers.latency_ns[::stride].tolist(),
+    }
+
+
+def _await_report(client: ApiClient, run_id: str, relay: SignalRelay) -> RunReport | None:
+    """Return the report of a window once it is paired, or ``None`` if that takes too long."""
+    until = time.monotonic() + _PAIRING_SECONDS
+    while time.monotonic() < until and not relay.interrupted.wait(0.1):
+        try:
+            return RunReport.model_validate(client.get(f"/api/v1/runs/{run_id}"))
+        except ODD_ANSWER as error:
+            raise client.odd_answer(error) from None
+        except RefusedError as error:
+            if error.status != 404:
+                raise
+    return None
+
+
+def _measure_here(
+    arguments: argparse.Namespace,
+    argv: list[str],
+    relay: SignalRelay,
+    *notes: str,
+    clock: Clock = SYSTEM_CLOCK,
+) -> int:
+    """Read telemetry in this process and pair the program's time with it."""
+    config = _config(arguments)
+    known = next((one for one in config.workloads if one.name == arguments.workload), None)
+    device = arguments.device or (known.device if known is not None else "external")
+    session = _open_session(config, clock)
+    try:
+        trace = RunTrace(
+            run_id=new_run_id(),
+            workload=arguments.workload,
+            backend="exec",
+            device=device,
+            started_ns=clock.monotonic_ns(),
+            started_wall_ns=clock.wall_ns(),
+            batch=arguments.batch or (known.batch if known is not None else 1),
+            unit=arguments.unit,
+            counts_inferences=False,
+        )
+        if _rest(trace, "baseline_before", arguments.baseline, relay, clock):
+            return 128 + (relay.number or 0)
+        asleep_ns = session.suspended_ns()
+        if device in LANES:
+            session.load.set(device, 1.0)
+        try:
+            ended, tally, buffers, more = _execute(arguments, argv, relay, clock)
+        finally:
+            if device in LANES:
+                session.load.set(device, 0.0)
+        notes += more
+        trace.begins["steady"], trace.ends["steady"] = ended.begin_ns, ended.end_ns
+        trace.suspended_ns = session.suspended_ns() - asleep_ns
+        trace.ended_ns = ended.end_ns
+        verdict = Verdict(*_outcome(ended))
+        trace.inference_count = _inferences(arguments, tally, verdict.outcome)
+        if buffers is not None:
+            trace.begins["steady"], trace.ends["steady"] = buffers.begin_ns, buffers.end_ns
+            trace.start_ns, trace.latency_ns = buffers.start_ns, buffers.latency_ns
+            trace.inference_count = buffers.count
+        trace.counts_inferences = trace.inference_count is not None
+        trace.units = tally.units
+        if ended.by_signal is None:
+            _rest(trace, "baseline_after", arguments.baseline, relay, clock)
+        session.await_telemetry(trace)
+        report = session.pair(trace, verdict)
+    finally:
+        session.stop()
+    if report.telemetry is None:
+        notes += (f"no telemetry: {session.why() or 'no sample came in time'}",)
+    _print_report(arguments, report, (*notes, *_stored(arguments, report)))
+    return ended.status
+
+
+def _inferences(
+    arguments: argparse.Namespace, tally: PrintedCounts, outcome: Outcome
+) -> int | None:
+    """Return how many there were: a program that failed did not make what was announced."""
+    if arguments.inferences is None:
+        return tally.inferences
+    return int(arguments.inferences) if outcome == "ok" else None
+
+
+def _uncounted(tally: PrintedCounts) -> tuple[str, ...]:
+    name = tally.unknown
+    return () if name is None else (f"{name}=N is not counted: it is another unit than --unit",)
+
+
+def _open_session(config: Config, clock: Clock) -> Session:
+    """Open telemetry and wait for its first sample, for a few seconds."""
+    board = configured_board(config)
+    environment = environment_of(config.telemetry, board=board, simulated=False)
+    timeline = Timeline(span_seconds=_SPAN_SECONDS)
+    session = Session(clock=clock, environment=environment, timeline=timeline)
+    source = session.open(config.telemetry, config.board, devices=())
+    session.start()
+    longest = max(_FIRST_SAMPLE_SECONDS, 2 * (source.interval_seconds or 0.0))
+    session.await_first_sample(longest, lambda: session.why() is not None)
+    return session
+
+
+def _rest(
+    trace: RunTrace, phase: Any, seconds: float | None, relay: SignalRelay, clock: Clock
+) -> bool:
+    """Measure the machine without the program; say whether that was interrupted."""
+    if not seconds:
+        return relay.interrupted.is_set()
+    begin_ns = clock.monotonic_ns()
+    interrupted = clock.wait(relay.interrupted, begin_ns + int(seconds * 1e9))
+    if not interrupted:
+        trace.begins[phase], trace.ends[phase] = begin_ns, clock.monotonic_ns()
+    return interrupted
+
+
+def _config(arguments: argparse.Namespace) -> Config:
+    """Return the settings of the telemetry that is read here."""
+    config = Config() if arguments.config is None else load_config(arguments.config)
+    document = config.telemetry.model_dump()
+    if arguments.config is None:
+        document["interval"] = 0.103
+    given = {"source": arguments.telemetry, "interval": arguments.interval}
+    document |= {key: value for key, value in given.items() if value is not None}
+    try:
+        telemetry = type(config.telemetry).model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "source"
+        problem = str(first["msg"]).removeprefix("Value error, ")
+        raise UsageError(
+            f"--telemetry {document['source']} --interval {document['interval']:g}: "
+            f"{where}: {problem}",
+            "give another one, or all of it in a file with -c",
+        ) from None
+    return config.model_copy(update={"telemetry": telemetry})
+
+
+def _outcome(ended: ProgramEnd) -> tuple[Outcome, str | None]:
+    if ended.status == 0:
+        return "ok", None
+    if ended.by_signal is None:
+        return "failed", f"the program ended with status {ended.status}"
+    name = ended.by_signal.name
+    is_request = name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+    return "cancelled" if is_request else "failed", f"the program was ended by {name}"
+
+
+def _check_state_dir(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(directory, error, "--state-dir") from None
+    check_output(directory / DATABASE, "--state-dir")
+
+
+def _stored(arguments: argparse.Namespace, report: RunReport) -> tuple[str, ...]:
+    """Store a run if a directory is given; return a note if that fails."""
+    if arguments.state_dir is None:
+        return ()
+    try:
+        store = Store(arguments.state_dir / DATABASE, boot_id())
+    except UserError as error:
+        return (f"not stored: {error}",)
+    store.finish(report)
+    problem = store.problem
+    store.close()
+    return () if problem is None else (f"not stored: {problem}",)
+
+
+def _print_report(arguments: argparse.Namespace, report: RunReport, notes: tuple[str, ...]) -> None:
+    try:
+        if arguments.json is not None:
+            with open_output(arguments.json, "--json") as output:
+                output.write(report.model_dump_json(exclude_none=True, indent=2) + "\n")
+    except (BrokenPipeError, UserError) as error:
+        notes += (f"the report is not written: {error}",)
+    for line in report_lines(report, notes):
+        _print(line)
+
+
+def _print(line: str) -> None:
+    if sys.stderr is not None:
+        print(printable(line), file=sys.stderr)  # a daemon's answer may have escapes
+
+
+def _post(client: ApiClient, **event: object) -> Any:
+    known = {name: value for name, value in event.items() if value is not None}
+    if isinstance(reason := known.get("reason"), str):
+        known["reason"] = whole_characters(reason)
+    for _ in range(5):
+        try:
+            return client.post("/api/v1/windows", json.dumps(known).encode())
+        except RefusedError as error:
+            if error.status != 503:
+                raise
+            time.sleep(1)
+    raise UnreachableError(f"{client.url} is busy", "try again later")
+
+
+EXAMPLE = (
+    "tegrascope exec --workload detector -- ./detect --frames 3000\n"
+    "  tegrascope exec --workload detector --inferences 3000 --telemetry simulator -- ./detect"
+)
+
+
+def add(option: Options) -> None:
+    """Add the options."""
+    option.parser.usage = "tegrascope exec --workload NAME [options] -- CMD …"
+    option(
+        "--workload NAME",
+        "name of the workload",
+        required=True,
+        type=reader(str, lambda name: LABEL_NAME.fullmatch(name) is not None, LABEL_NAME_FORM),
+    )
+    option("--device", "what it runs on", choices=("gpu", "dla0", "dla1", "cpu", "external"))
+    option("--inferences N", "how many it makes, if it succeeds")
+    option(
+        "--unit NAME",
+        "another piece of work, such as token: the program prints tegrascope: tokens=N",
+        type=reader(unit_name, bool, "a unit: small letters, digits and _, like token"),
+    )
+    option("--gst ELEMENT", "count and time the buffers of this element of a GStreamer pipeline")
+    option("--batch N", "inputs per inference")
+    option("--json FILE", "write the whole report, too")
+    daemon = option.group("measured by the daemon, where one runs")
+    daemon("--url URL", "default: TEGRASCOPE_URL, else http://127.0.0.1:9754")
+    daemon("--token-file FILE", "the daemon's")
+    here = option.group("measured here, without a daemon or with any of these")
+    here("-c, --config FILE", "its telemetry, and the workload's")
+    here("--telemetry SOURCE", "tegrastats (default), simulator, … as in the file")
+    here("--interval SECONDS", "between samples (0.103)")
+    here("--baseline SECONDS", "idle time measured before and after, for the net energy")
+    here("--state-dir DIR", "keep the run in its store")
+    option("program -- CMD …", nargs=argparse.REMAINDER)

@@ -1,0 +1,83 @@
+"""``tegrascope inspect``: arguments and run."""
+
+import argparse
+
+from ...daemon.commands import Options, input_shape
+
+EXAMPLE = (
+    "tegrascope inspect detector.onnx --shape images:1x3x640x640\n"
+    "  tegrascope inspect builtin:resnet50 --tensorrt 8.6 --precision int8 --json"
+)
+
+
+def add(option: Options) -> None:
+    """Add the options."""
+    option("model MODEL", "ONNX file, or builtin:NAME")
+    option(
+        "--tensorrt VERSION",
+        "release whose rules apply: 8.5, 8.6, 10.3, 11.4 (default: as installed, else 10.3)",
+    )
+    option(
+        "--precision",
+        "precision to build for; FP32 counts as converted (default: the model's own types)",
+        choices=("fp16", "int8"),
+    )
+    option(
+        "--shape NAME:1x3x224x224",
+        "fix the open dimensions of an input; may be repeated",
+        action="append",
+        type=input_shape,
+        default=[],
+    )
+    option("--all", "print one line per node")
+    option("--verify", "ask the TensorRT of this board for each layer, and show where it differs")
+    option(
+        "--against ENGINE",
+        "show where a built engine differs: a run, a key of engines list, a result.json, or a"
+        " build log",
+    )
+    option("--svg FILE", "also draw the model, coloured by placement")
+    option("--json", "print one JSON object; see docs/inspect.md")
+    option.state_dir("where built-in models are cached")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print where each node of a model would run; return 3 unless all of it fits the DLA."""
+    from ...collectors.models.files import find_model, read_graph_apart, sha256_of
+    from ...daemon.terminal import CHECK_SAYS_NO, GOOD, check_output, standard_output
+    from ..inspect.judge import check_builder, check_engine, find_evidence, inspect_graph
+    from ..inspect.rules import choose_rules
+
+    check_output(arguments.svg, "--svg")
+    shapes = {name: given.shape for name, given in arguments.shape}
+    rules, reason = choose_rules(arguments.tensorrt)
+    path = find_model(arguments.model, arguments.state_dir / "models")
+    graph = read_graph_apart(path, shapes)
+    found = inspect_graph(
+        graph, rules, model=arguments.model, reason=reason, precision=arguments.precision
+    )
+    checks = []
+    if arguments.verify:
+        from ...collectors.backends.tensorrt_probe import ask_layers
+
+        checks.append(check_builder(graph, found, ask_layers(path, found.precision, shapes)))
+    if arguments.against is not None:
+        evidence = find_evidence(arguments.against, arguments.state_dir)
+        source = evidence.source
+        if evidence.model_sha256 not in (None, sha256_of(path)):
+            source = f"{source}, built from another file"
+        checks.append(check_engine(graph, found, evidence.placement, source))
+    if checks:
+        found = found.model_copy(update={"checks": tuple(checks)})
+    if arguments.svg is not None:
+        from ..inspect.picture import write_picture
+
+        write_picture(arguments.svg, graph, found)
+    if arguments.json:
+        print(found.model_dump_json(exclude_none=True), file=standard_output())
+    else:
+        from ..inspect.report import print_inspection
+
+        print_inspection(found, shows_all=arguments.all)
+    is_refuted = any(check.is_refuted for check in found.checks)
+    return GOOD if found.is_ready and not is_refuted else CHECK_SAYS_NO

@@ -1,0 +1,144 @@
+"""``tegrascope runs list|show|export``."""
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from itertools import takewhile
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from ...collectors.base import SYSTEM_CLOCK
+from ...daemon.commands import DATABASE, Options, add_command, duration, open_history
+from ...daemon.measure.run_report import RunReport
+from ...daemon.terminal import check_output, open_output, print_table, standard_output
+from ...parsers.errors import UserError
+from ...parsers.records import Record
+
+if TYPE_CHECKING:
+    from ...daemon.store.history import History
+
+_TITLES = ("run", "started", "workload", "device", "outcome", "p50 ms", "J/inf", "W", "flags")
+
+
+class RunList(Record):
+    """Finished runs, newest first, as they were stored."""
+
+    runs: tuple[RunReport, ...]
+
+
+def list_runs(arguments: argparse.Namespace) -> int:
+    """Print finished runs, newest first."""
+    with open_history(arguments) as history:
+        runs = history.runs(arguments.number, arguments.workload)
+        if arguments.json:
+            # A record of an older release may not have the form of today.
+            print(json.dumps({"runs": list(runs)}), file=standard_output())
+        else:
+            print_table(_TITLES, map(_row, runs))
+    return 0
+
+
+def show_run(arguments: argparse.Namespace) -> int:
+    """Print the report of one run as JSON."""
+    with open_history(arguments) as history:
+        document = _one_run(history, arguments.run_id)
+    print(json.dumps(document, indent=2), file=standard_output())
+    return 0
+
+
+def _one_run(history: "History", run_id: str) -> dict[str, Any]:
+    document = history.run(run_id)
+    if document is not None:
+        return document
+    if history.has_several(run_id):
+        raise UserError(f"several runs begin or end with {run_id}", "give more of its letters")
+    raise UserError(f"there is no run {run_id}", "see tegrascope runs list")
+
+
+def export_runs(arguments: argparse.Namespace) -> int:
+    """Write the finished runs that are selected, by default all."""
+    ids, begin_ns = arguments.run_ids, SYSTEM_CLOCK.wall_ns() - arguments.since * 1e9
+    if ids and (arguments.workload or arguments.since < inf):
+        arguments.misuse("give IDs, or --since and --workload")
+    check_output(arguments.output)
+    with open_history(arguments) as history:
+        documents: Iterable[dict[str, Any]] = history.runs(workload=arguments.workload)
+        documents = takewhile(lambda run: run["started_wall_ns"] >= begin_ns, documents)
+        if ids:
+            documents = (_one_run(history, run_id) for run_id in ids)
+        if arguments.format == "perfetto":
+            from ..results.perfetto_trace import write_trace
+
+            write_trace(history, list(documents), arguments.output)
+        elif arguments.format == "jsonl":
+            with open_output(arguments.output) as output:
+                for document in documents:
+                    output.write(json.dumps(document) + "\n")
+        else:
+            from ..tables.frames import runs_frame, write_frame
+
+            write_frame(runs_frame(documents), arguments.output, arguments.format)
+    return 0
+
+
+def _row(run: Mapping[str, Any]) -> tuple[str, ...]:
+    started = datetime.fromtimestamp(run["started_wall_ns"] / 1e9)
+    energy = run.get("energy") or {}
+    rails = energy.get("rails") or {}
+    watts: Iterable[float] = [
+        rails[rail].get("mean_watts", 0.0)
+        for rail in energy.get("total_rails", ())
+        if rail in rails
+    ]
+    return (
+        run["run_id"][-8:],
+        started.strftime("%Y-%m-%d %H:%M:%S"),
+        run["workload"],
+        run["device"],
+        run["outcome"],
+        _figure((run.get("latency") or {}).get("p50_seconds"), 1e3),
+        _figure(each) + f"/{run['unit']}"
+        if (each := energy.get("joules_per_unit")) is not None
+        else _figure(energy.get("gross_joules_per_inference")),
+        _figure(sum(watts) if watts else None),
+        " ".join(run.get("quality", ())) or "-",
+    )
+
+
+def _figure(value: float | None, factor: float = 1.0) -> str:
+    return "-" if value is None else f"{value * factor:.3g}"
+
+
+EXAMPLE = "tegrascope runs list --workload resnet50-dla0"
+
+
+def add(option: Options) -> None:
+    """Add the actions."""
+    actions = option.actions()
+    example, summary = "tegrascope runs list -n 5", "list finished runs, newest first"
+    listing = add_command(actions, "list", list_runs, example, summary)
+    listing("-n, --number N", "at most so many", default=20)
+    listing("--workload NAME")
+    listing("--json", "print one JSON object, with the whole record of each run")
+    example, summary = "tegrascope runs show 0193a1", "show all of one run"
+    showing = add_command(actions, "show", show_run, example, summary)
+    showing("run_id ID", "or a unique beginning or end of it")
+    showing("--json", "as without it: a run is always printed as one JSON object")
+    example = (
+        "tegrascope runs export -f parquet -o runs.parquet\n"
+        "  tegrascope runs export 0193a1 -f perfetto -o run.pftrace"
+    )
+    summary = "write runs as a table, or as a timeline for ui.perfetto.dev"
+    exporting = add_command(actions, "export", export_runs, example, summary)
+    exporting("run_ids ID", "or a unique beginning or end of it (default: all)", nargs="*")
+    exporting.output("csv", "parquet", "jsonl", "perfetto", default="jsonl")
+    exporting("--workload NAME")
+    exporting(
+        "--since DURATION",
+        "runs that started so long ago or later, like 24h",
+        type=duration,
+        default=inf,
+    )
+    for action in (listing, showing, exporting):
+        action.state_dir("where runs are kept, or the database itself", DATABASE)

@@ -1,0 +1,370 @@
+"""The comparison of two results: figures, differences, causes, and what was not compared."""
+
+from collections.abc import Callable, Iterator, Sequence
+from math import sqrt
+from typing import Literal, NamedTuple, TextIO
+
+from ... import __version__
+from ...daemon.measure.figures import difference
+from ...daemon.measure.run_report import Device, Figure
+from ...daemon.terminal import ABSENT, joules, percent, points, rate, seconds, watts
+from ...parsers.records import Ratio, Record
+from ..results.bench_page import SIMULATED_TITLE, Beside
+from ..results.document import Block, Heading, Items, Table, Text, print_document, shown, with_half
+from ..results.published import board_words
+from ..results.records import BenchResult
+from .causes import Cause, CauseName, Cost, causes_of
+from .sides import MeasuredContext, Side, pairs_of, published_side, refusal, sides_of
+
+# Raised whenever a key changes its meaning or goes; new keys may come at any time.
+SCHEMA_VERSION: Literal[1] = 1
+# Smaller differences are not explained: intervals do not contain what changes between sessions.
+LEAST_DIFFERENCE = 0.02
+# A difference without an interval is explained from here on: steady rounds lie within it.
+LEAST_WITHOUT_INTERVAL = 0.05
+# A larger difference from a published figure has its first cause in the table of bench.
+LARGE_DIFFERENCE = 0.2
+
+FigureName = Literal[
+    "latency",
+    "latency_p90",
+    "latency_p99",
+    "throughput",
+    "net_energy",
+    "gross_energy",
+    "power",
+    "gpu_load",
+]
+Verdict = Literal["better", "worse", "no_difference", "unclear"]
+
+
+class _Kind(NamedTuple):
+    """A figure; it is explained as a ``cost``, and can fail a gate, unless that is ``None``."""
+
+    name: FigureName
+    title: str
+    show: Callable[[float], str]
+    show_difference: Callable[[float], str]
+    cost: Cost | None = None
+    more_is_better: bool = False
+
+
+FIGURES = (
+    _Kind("latency", "latency p50", seconds, seconds, "inference"),
+    _Kind("latency_p90", "latency p90", seconds, seconds),
+    _Kind("latency_p99", "latency p99", seconds, seconds),
+    _Kind("throughput", "throughput", rate, rate, "input", more_is_better=True),
+    _Kind("net_energy", "energy per input, net", joules, joules, "energy"),
+    _Kind("gross_energy", "energy per input, gross", joules, joules, "energy"),
+    _Kind("power", "module power", watts, watts),
+    _Kind("gpu_load", "GPU load", percent, points),
+)
+_PERCENTILES = frozenset({"latency_p90", "latency_p99"})
+
+
+class Compared(Record):
+    """A figure of both measurements.
+
+    Attributes:
+        difference: B less A, with its interval if both have one; ``ratio`` is B over A.
+        verdict: Whether B is better; ``unclear`` without an interval.
+        causes: The most important one first; empty if the difference is too small to explain.
+        opposed: Causes with a known direction that work against the difference.
+        is_unexplained: It is large enough, and nothing known differs that explains it.
+    """
+
+    figure: FigureName
+    a: Figure
+    b: Figure
+    difference: Figure
+    ratio: Figure | None = None
+    verdict: Verdict
+    causes: tuple[Cause, ...] = ()
+    opposed: tuple[CauseName, ...] = ()
+    is_unexplained: bool = False
+
+
+class Pair(Record):
+    """A model on an accelerator in both results; ``device_b`` differs with ``--across`` only."""
+
+    model: str
+    device: Device
+    device_b: Device
+    source_a: str
+    source_b: str
+    variant_a: str = ""
+    variant_b: str = ""
+    is_simulated: bool = False
+    figures: tuple[Compared, ...]
+    context_a: MeasuredContext
+    context_b: MeasuredContext
+
+
+class Refused(Record):
+    """A measurement that was not compared, and the reason."""
+
+    model: str
+    device: Device
+    reason: str
+
+
+class Comparison(Record):
+    """The document of ``compare --json``.
+
+    Attributes:
+        limit: The share that ``--fail-if-worse`` allows. The figures in ``failures`` are surely
+            worse by more.
+        too_wide: Costs of which no figure can show whether it is worse by the limit.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    tegrascope: str = __version__
+    pairs: tuple[Pair, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    limit: Ratio | None = None
+    failures: tuple[str, ...] = ()
+    too_wide: tuple[str, ...] = ()
+
+
+def compare(
+    here: Sequence[Side], there: Sequence[Side], *, across: bool = False, limit: float | None = None
+) -> Comparison:
+    """Return the comparison of two results, each of at least one measurement.
+
+    Args:
+        here: Those of A; ``there`` has those of B.
+        across: Whether different accelerators and boards may be compared.
+        limit: A figure fails if its whole interval is worse by more than this share.
+    """
+    pairs, refused = [], []
+    for a, b in pairs_of(here, there):
+        known = a or b
+        assert known is not None
+        reason = f"only in {known.label}"
+        if a is not None and b is not None:
+            reason = refusal(a, b, across=across) or ""
+            if not reason:
+                pairs.append(_pair(a, b))
+                continue
+        refused.append(Refused(model=known.name, device=known.device, reason=reason))
+    failures: list[str] = []
+    too_wide: list[str] = []
+    for pair in pairs if limit is not None else ():
+        gated = [one for one in pair.figures if _is_gated(one)]
+        failures += [
+            f"{pair.model} on {pair.device}: {_KINDS[one.figure].title} is worse by"
+            f" {percent(_least_worse(one))} or more"
+            for one in gated
+            if _least_worse(one) > (limit or 0.0)
+        ]
+        too_wide += _too_wide(pair, gated, limit or 0.0)
+        if not gated:
+            reason = "no figure has an interval in both, so nothing is surely worse"
+            refused.append(Refused(model=pair.model, device=pair.device, reason=reason))
+    return Comparison(
+        pairs=tuple(pairs),
+        refused=tuple(refused),
+        limit=limit,
+        failures=tuple(failures),
+        too_wide=tuple(too_wide),
+    )
+
+
+def _too_wide(pair: Pair, gated: Sequence[Compared], limit: float) -> Iterator[str]:
+    """Yield a sentence for each cost of which no figure can show a difference of the limit.
+
+    A gate fails only if a whole interval is worse by more. With an interval of ± 75 % it passes
+    whatever happens, and nobody notices.
+    """
+    for cost in dict.fromkeys(_KINDS[one.figure].cost for one in gated):
+        figures = [one for one in gated if _KINDS[one.figure].cost == cost]
+        if all(_is_undecided(one, limit) for one in figures):
+            names = " and ".join(_KINDS[one.figure].title for one in figures)
+            most = min(_most_worse(one) for one in figures)
+            yield (
+                f"{pair.model} on {pair.device}: {names} may be worse by up to {percent(most)}:"
+                f" intervals too wide to see {percent(limit)}; bench with a longer --duration or"
+                " more --rounds, or allow more"
+            )
+
+
+def _is_undecided(one: Compared, limit: float) -> bool:
+    """Return whether a figure may be worse by more than a limit, and is too uncertain to tell.
+
+    Close to the limit every figure is undecided. It is too uncertain if its interval is wider than
+    the limit on each side.
+    """
+    least, most = _least_worse(one), _most_worse(one)
+    return least <= limit < most and (most - least) / 2 > limit
+
+
+_KINDS = {kind.name: kind for kind in FIGURES}
+
+
+def _is_gated(one: Compared) -> bool:
+    has_interval = one.ratio is not None and one.ratio.low is not None
+    return _KINDS[one.figure].cost is not None and has_interval
+
+
+def _least_worse(one: Compared) -> float:
+    """Return by how much B is worse at least, by the interval of the ratio."""
+    assert one.ratio is not None and one.ratio.low is not None and one.ratio.high is not None
+    return 1 - one.ratio.high if _KINDS[one.figure].more_is_better else one.ratio.low - 1
+
+
+def _most_worse(one: Compared) -> float:
+    """Return by how much B is worse at most."""
+    assert one.ratio is not None and one.ratio.low is not None and one.ratio.high is not None
+    return 1 - one.ratio.low if _KINDS[one.figure].more_is_better else one.ratio.high - 1
+
+
+def _pair(a: Side, b: Side) -> Pair:
+    kinds = [kind for kind in FIGURES if kind.name in a.figures and kind.name in b.figures]
+    if kinds and kinds[0].name in _PERCENTILES:
+        # A published percentile stands for the median.
+        kinds[0] = kinds[0]._replace(cost="inference")
+    return Pair(
+        model=a.name,
+        device=a.device,
+        device_b=b.device,
+        source_a=a.source,
+        source_b=b.source,
+        variant_a=a.variant,
+        variant_b=b.variant,
+        is_simulated=a.context.environment.simulated,
+        figures=tuple(_compared(kind, a, b) for kind in kinds),
+        context_a=a.context,
+        context_b=b.context,
+    )
+
+
+def _compared(kind: _Kind, a: Side, b: Side) -> Compared:
+    one, other = a.figures[kind.name], b.figures[kind.name]
+    gap, ratio = difference(other, one), _ratio(other, one)
+    assert gap is not None
+    is_better = (gap.value > 0) == kind.more_is_better
+    if gap.low is None or gap.high is None:
+        verdict: Verdict = "unclear" if gap.value else "no_difference"
+        least = LEAST_WITHOUT_INTERVAL
+    else:
+        is_sure = gap.low > 0 or gap.high < 0
+        verdict = ("better" if is_better else "worse") if is_sure else "no_difference"
+        least = LEAST_DIFFERENCE
+    found = Compared(figure=kind.name, a=one, b=other, difference=gap, ratio=ratio, verdict=verdict)
+    if kind.cost is None or ratio is None or verdict == "no_difference":
+        return found
+    size = max(ratio.value, 1 / ratio.value)
+    if size < 1 + least:
+        return found
+    good, bad = (a, b) if not is_better else (b, a)
+    causes = causes_of(good, bad, kind.cost, size)
+    against = causes_of(bad, good, kind.cost, size)
+    opposed = tuple(one.name for one in against if one.certainty != "possible")
+    changes = {"causes": causes, "opposed": opposed, "is_unexplained": not causes}
+    return found.model_copy(update=changes)
+
+
+def _ratio(one: Figure, other: Figure) -> Figure | None:
+    """Return one figure over another; ``None`` if they are not both above 0.
+
+    The interval has every ratio r for which that of ``one - r * other`` contains 0.
+    """
+    if one.value <= 0 or other.value <= 0:
+        return None
+    ratio, halves = one.value / other.value, (one.half, other.half)
+    if halves[0] is None or halves[1] is None or halves[1] >= other.value:
+        return Figure(value=ratio)
+    product, square = one.value * other.value, other.value**2 - halves[1] ** 2
+    root = sqrt(product**2 - square * (one.value**2 - halves[0] ** 2))
+    return Figure(value=ratio, low=(product - root) / square, high=(product + root) / square)
+
+
+def print_comparison(found: Comparison, stream: TextIO | None = None) -> None:
+    """Print a table and the causes for each pair, and the measurements that were refused."""
+    blocks: list[Block] = []
+    for pair in found.pairs:
+        blocks += [Text(f"A: {pair.source_a}"), Text(f"B: {pair.source_b}"), *_blocks(pair)]
+    refused = [(f"{one.model} on {one.device}", one.reason) for one in found.refused]
+    blocks.append(Items(refused, mark="not compared: "))
+    blocks.append(Items([("", words) for words in found.failures], mark="✗ "))
+    blocks.append(Items([("", words) for words in found.too_wide], mark="? "))
+    print_document(blocks, stream)
+
+
+def _blocks(pair: Pair) -> Iterator[Block]:
+    on = pair.device if pair.device == pair.device_b else f"{pair.device} and {pair.device_b}"
+    variants = {f"A {pair.variant_a}".strip(), f"B {pair.variant_b}".strip()} - {"A", "B"}
+    title = (f"{pair.model} on {on}", *sorted(variants), SIMULATED_TITLE * pair.is_simulated)
+    yield Heading(" · ".join(filter(None, title)))
+    yield Table(["", "A", "B", "B − A", "B / A", "B is"], [_row(one) for one in pair.figures])
+    told: dict[tuple[str, ...], str] = {}
+    for one in pair.figures:
+        kind = _KINDS[one.figure]
+        sentences = tuple(f"{n}. {_sentence(cause)}" for n, cause in enumerate(one.causes, 1))
+        if one.is_unexplained:
+            against = f"; {', '.join(one.opposed)} would do the opposite" if one.opposed else ""
+            yield Text(f"{kind.title}: no known difference explains it{against}")
+        elif sentences in told:
+            yield Text(f"{kind.title}: as {told[sentences]}")
+        elif sentences:
+            told[sentences] = kind.title
+            yield Text(f"{kind.title}: {_words(one)}, because of")
+            yield Items([("", words) for words in sentences], mark="  ")
+
+
+def _row(one: Compared) -> tuple[str, ...]:
+    kind, gap = _KINDS[one.figure], one.difference
+    words = kind.show_difference(gap.value)
+    if gap.low is not None and gap.high is not None:
+        words += f" ({kind.show_difference(gap.low)} to {kind.show_difference(gap.high)})"
+    ratio = shown(one.ratio, lambda ratio: f"{ratio.value:.3f}")
+    verdict = ABSENT if one.verdict == "unclear" else one.verdict.replace("_", " ")
+    if kind.cost is None and verdict in ("better", "worse"):
+        verdict = "more" if gap.value > 0 else "less"
+    cells = (with_half(one.a, kind.show), with_half(one.b, kind.show))
+    return (kind.title, *cells, words, ratio, verdict)
+
+
+def _words(one: Compared) -> str:
+    ratio = 1.0 if one.ratio is None else one.ratio.value
+    return f"{percent(abs(ratio - 1))} {'more' if ratio > 1 else 'less'} in B"
+
+
+_CERTAINTY = {"known_direction": "how much is not known", "possible": "possibly"}
+
+
+def _sentence(cause: Cause) -> str:
+    certainty = _CERTAINTY.get(cause.certainty)
+    if cause.share is not None:
+        most = "at most " if cause.certainty == "at_most" else ""
+        certainty = f"{most}{100 * cause.share:.0f} % of it"
+    return f"{cause.name} ({certainty}): {cause.sentence}"
+
+
+def beside_published(result: BenchResult) -> Iterator[Beside]:
+    """Yield the nearest published result of each accelerator that was measured on a Jetson."""
+    if result.is_simulated or not board_words(result.environment.board):
+        return
+    for own in sides_of("yours", "", result):
+        other = published_side("published", own)
+        if own.problem is not None or other is None:
+            continue
+        # Without a scheme: a page has no address that a browser could load.
+        source = other.source.replace("https://", "")
+        found = compare([other], [own], across=True)
+        if found.refused:
+            words = f"not compared: {found.refused[0].reason}; source: {source}"
+            yield Beside(own.model, own.device, words)
+            continue
+        first, there = found.pairs[0].figures[0], other.context
+        kind, change = _KINDS[first.figure], first.b.value / first.a.value - 1
+        facts = (there.environment.board, there.environment.power_mode)
+        about = (*facts, there.built.requested_precision, f"batch {there.batch}")
+        words = f"published {kind.show(first.a.value)} ({', '.join(filter(None, about))}); yours"
+        words += f" {kind.show(first.b.value)}: {percent(abs(change))}"
+        words += " more" if change >= 0 else " less"
+        if abs(change) > LARGE_DIFFERENCE:
+            causes = map(_sentence, first.causes[:1])
+            words += f"; first suspected cause: {next(causes, 'no known difference')}"
+        words += f"; source: {source}"
+        yield Beside(own.model, own.device, words, kind.title, kind.show(first.a.value))

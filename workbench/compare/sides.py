@@ -1,0 +1,365 @@
+"""One measurement: its figures and their context."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+
+from ...daemon.measure.energy_report import IDLE_PHASES
+from ...daemon.measure.run_report import Device, Environment, Figure, RunReport
+from ...parsers.inference.events import Process
+from ...parsers.inference.placement import Built
+from ...parsers.records import Ratio, Record
+from ...parsers.values import DLAS
+from ..results.bench_page import name_of
+from ..results.published import board_words, is_same, nearest
+from ..results.records import (
+    AcceleratorResult,
+    BenchFlag,
+    BenchResult,
+    BenchSettings,
+    ModelResult,
+    Status,
+    variant_of,
+)
+from ..results.summary import Measured, Round, summarise_accelerator
+
+# TensorRT's own level: "Builder Optimization Level", TensorRT documentation of 8.6 to 10.
+DEFAULT_LEVEL = 3
+_DISTURBED: tuple[BenchFlag, ...] = ("overlapped", "baseline_disturbed", "foreign_dla_activity")
+
+
+class MeasuredContext(Record):
+    """All that may have influenced figures; ``None`` and a missing key are unknown.
+
+    Attributes:
+        dla_cores: Those that worked together.
+        optimization_level: ``None`` for a run: its record does not have it.
+        sample_shapes: Shape of each input without its first dimension.
+        parts_seconds: Medians of an inference: ``copies``, ``compute``, and ``host``, which is the
+            rest of its latency.
+        throttled_ratio: Share of the rounds that throttled.
+        background: Load before the benchmark.
+        others_cores: CPU cores that other processes used meanwhile, on average.
+        disturbed: Flags of work beside it.
+    """
+
+    environment: Environment = Environment()
+    backend: str | None = None
+    built: Built = Built()
+    batch: PositiveInt = 1
+    dla_cores: PositiveInt | None = None
+    optimization_level: NonNegativeInt | None = None
+    process: Process = Process()
+    sample_shapes: dict[str, tuple[int, ...]] = {}
+    parts_seconds: dict[str, NonNegativeFloat] = {}
+    clocks_hertz: dict[str, NonNegativeFloat] = {}
+    throttled_ratio: Ratio = 0.0
+    hottest_celsius: float | None = None
+    background: dict[str, Ratio] = {}
+    others_cores: NonNegativeFloat | None = None
+    disturbed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Side:
+    """Figures of a model on an accelerator, with their context.
+
+    Results of bench, runs of the store and published numbers are all of this form.
+
+    Attributes:
+        label: ``A`` or ``B``.
+        source: The file or the id, as given.
+        figures: By name, as in ``FIGURES``. Energies are per input.
+        variant: Settings that differ from the usual ones, in words.
+        problem: The reason why its figures cannot be compared.
+    """
+
+    label: str
+    source: str
+    model: str
+    device: Device
+    figures: Mapping[str, Figure]
+    context: MeasuredContext = field(default_factory=MeasuredContext)
+    model_sha256: str | None = None
+    variant: str = ""
+    problem: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The model's short name."""
+        return name_of(self.model)
+
+
+def sides_of(label: str, source: str, found: BenchResult | RunReport) -> list[Side]:
+    """Return every model on every accelerator of a result; a run is one."""
+    if isinstance(found, BenchResult):
+        return [
+            _side(label, source, found.environment, found.background, model, settings, one)
+            for model in found.models
+            for settings, one in _variants(found, model)
+        ]
+    # A run is a bench of one round.
+    status: Status = "ok" if found.outcome == "ok" else "failed"
+    one = summarise_accelerator(Measured(found, status, found.reason, rounds=[Round(found)]))
+    median = Figure(value=found.latency.p50_seconds) if found.latency else None
+    known = {"latency": found.latency, "latency_seconds": median, "stages": found.stages}
+    name = found.model or found.workload
+    settings = BenchSettings(
+        models=(name,),
+        batch=found.batch,
+        process=found.process,
+        duration_seconds=0.0,
+        baseline_seconds=0.0,
+        warm_up_seconds=0.0,
+        rounds=1,
+    )
+    model = ModelResult(
+        model=name, model_sha256=found.model_sha256, counted=(found.run_id,), rounds=(found,)
+    )
+    one = one.model_copy(update=known)
+    return [_side(label, source, found.environment, {}, model, settings, one)]
+
+
+def _variants(
+    result: BenchResult, model: ModelResult
+) -> Iterator[tuple[BenchSettings, AcceleratorResult]]:
+    asked = result.settings
+    if asked.optimization_level is None:
+        asked = asked.model_copy(update={"optimization_level": DEFAULT_LEVEL})
+    yield from ((asked, one) for one in model.accelerators)
+    for point in model.sweep.points if model.sweep else ():
+        yield point.variant.settings(asked), point.result
+
+
+def _side(
+    label: str,
+    source: str,
+    machine: Environment,
+    background: Mapping[str, float],
+    model: ModelResult,
+    settings: BenchSettings,
+    one: AcceleratorResult,
+) -> Side:
+    # A round does not tell its point of a sweep.
+    counted = frozenset() if model.sweep else frozenset(model.counted)
+    runs = [run for run in model.rounds if run.device == one.device and run.run_id in counted]
+    environment = runs[-1].environment if runs else machine
+    figures = {
+        "latency": one.latency_seconds,
+        "latency_p90": Figure(value=one.latency.p90_seconds) if one.latency else None,
+        "latency_p99": Figure(value=one.latency.p99_seconds) if one.latency else None,
+        "throughput": one.throughput_per_second,
+        "net_energy": _per_input(one.net_joules_per_inference, settings.batch),
+        "gross_energy": _per_input(one.gross_joules_per_inference, settings.batch),
+        "power": one.mean_watts,
+        "gpu_load": one.utilization.get("gpu"),
+    }
+    context = {
+        "environment": environment.model_copy(
+            update={
+                "power_mode": settings.power_mode or environment.power_mode,
+                "versions": {**machine.versions, **environment.versions},
+            }
+        ),
+        "backend": one.backend,
+        "built": one.built or Built(requested_precision=settings.precision),
+        "batch": settings.batch,
+        "dla_cores": 1 if one.device in DLAS else None,
+        "process": settings.process,
+        "optimization_level": settings.optimization_level,
+        "clocks_hertz": _clocks(one, runs),
+        "throttled_ratio": min(1.0, one.flags.get("throttled", 0) / max(1, one.rounds)),
+        "hottest_celsius": one.hottest_celsius,
+        "background": background,
+        "sample_shapes": {
+            n: shape[1:] for run in runs[-1:] for n, shape in run.input_shapes.items()
+        },
+        "others_cores": fmean(map(_others_cores, runs)) if runs else None,
+        "disturbed": [flag for flag in _DISTURBED if flag in one.flags],
+        "parts_seconds": _parts(one),
+    }
+    return Side(
+        label,
+        source,
+        model.model,
+        one.device,
+        {name: figure for name, figure in figures.items() if figure is not None},
+        MeasuredContext.model_validate(context),
+        model.model_sha256,
+        variant_of(settings),
+        one.problem,
+    )
+
+
+def published_side(label: str, own: Side) -> Side | None:
+    """Return the nearest published result as a side; ``None`` if there is none for this model.
+
+    A condition that its source does not state is unknown; batch and streams are taken as equal.
+    Board and mode get the names of the own measurement if they are the same.
+    """
+    here, made = own.context.environment, own.context.built
+    row = nearest(
+        own.model,
+        own.device,
+        dla_cores=own.context.dla_cores,
+        precision=max(
+            made.layer_types,
+            key=lambda name: made.layer_types[name],
+            default=made.requested_precision,
+        ),
+        batch=own.context.batch,
+        board=here.board,
+        mode=here.power_mode,
+    )
+    if row is None:
+        return None
+    facts = {
+        "board": here.board if is_same("board", row.board, here.board) else row.board,
+        "power_mode": here.power_mode if is_same("mode", row.mode, here.power_mode) else row.mode,
+        "clocks_locked": row.clocks_locked,
+        "jetpack": row.jetpack,
+        "versions": {} if row.tensorrt is None else {"tensorrt": row.tensorrt},
+    }
+    built = Built(
+        requested_precision=row.precision,
+        has_cuda_graph=row.cuda_graph,
+        has_transfers=row.transfers,
+        streams=row.streams or made.streams,
+    )
+    statistic = row.statistic if row.statistic in ("p90", "p99") else None
+    values = {
+        f"latency_{statistic}" if statistic else "latency": row.latency_seconds,
+        "throughput": row.throughput_per_second,
+        "power": row.watts,
+    }
+    problem, size = None, _size(own.context.sample_shapes)
+    if is_same("input", row.input, size) is False:
+        problem = f"its input is {row.input}, and that of {own.label} is {size}"
+    if not board_words(here.board):
+        problem = f"published results are of Jetsons, and {own.label} is of {here.board}"
+    return Side(
+        label,
+        f"{row.title}: {row.model}, {row.address}",
+        own.model,
+        own.device,
+        {name: Figure(value=value) for name, value in values.items() if value is not None},
+        MeasuredContext(
+            environment=Environment.model_validate(facts),
+            built=built,
+            batch=row.batch or own.context.batch,
+            dla_cores=row.dla_cores,
+        ),
+        variant=own.variant,
+        problem=problem,
+    )
+
+
+def _size(shapes: Mapping[str, Sequence[int]]) -> str | None:
+    """Return height and width of the first image, whichever of its other sides has the channels."""
+    sides = next((shape for shape in shapes.values() if len(shape) == 3), None)
+    if sides is None:
+        return None
+    return "x".join(map(str, sides[1:] if sides[0] < sides[2] else sides[:2]))
+
+
+def _per_input(figure: Figure | None, batch: int) -> Figure | None:
+    return None if figure is None else figure.times(1 / batch)
+
+
+def _clocks(one: AcceleratorResult, runs: Sequence[RunReport]) -> dict[str, float]:
+    """Return the mean clocks of all rounds; else the middle of their range."""
+    known: dict[str, list[float]] = {}
+    for run in runs:
+        for name, clock in run.telemetry.frequency.items() if run.telemetry else ():
+            known.setdefault(name, []).append(clock.mean_hertz)
+    for name, ends in one.clocks.items():
+        known.setdefault(name, [ends.lowest_hertz, ends.highest_hertz])
+    return {name: fmean(hertz) for name, hertz in known.items()}
+
+
+def _others_cores(run: RunReport) -> float:
+    """Return the mean number of CPU cores that other processes used."""
+    spans = [span for name, span in run.phases.items() if name in ("steady", *IDLE_PHASES)]
+    seconds = sum(span.seconds for span in spans)
+    used = sum(one.cpu_seconds or 0.0 for one in run.other_processes)
+    return used / seconds if seconds else 0.0
+
+
+def _parts(one: AcceleratorResult) -> dict[str, float]:
+    found = {stage: spent.p50_seconds for stage, spent in one.stages.items()}
+    if one.latency is None or "compute" not in found or not one.latency.p50_seconds:
+        return {}
+    copies, compute = found.get("h2d", 0.0) + found.get("d2h", 0.0), found["compute"]
+    host = max(0.0, one.latency.p50_seconds - copies - compute)
+    return {"copies": copies, "compute": compute, "host": host}
+
+
+def refusal(a: Side, b: Side, *, across: bool) -> str | None:
+    """Return why two measurements cannot be compared, or ``None``.
+
+    Args:
+        a: One measurement; ``b`` the other.
+        across: Whether different accelerators and boards may be compared.
+    """
+    for one in (a, b):
+        if one.problem is not None:
+            return f"{one.label}: {one.problem}"
+    here, there = a.context.environment, b.context.environment
+    if a.model_sha256 and b.model_sha256:
+        if a.model_sha256 != b.model_sha256:
+            return f"different models: SHA-256 {a.model_sha256[:12]}… and {b.model_sha256[:12]}…"
+    elif a.name != b.name:
+        return f"different models, as far as their names show: {a.name} and {b.name}"
+    if here.simulated != there.simulated:
+        return f"{(a if here.simulated else b).label} is simulated, and the other is not"
+    shapes = a.context.sample_shapes, b.context.sample_shapes
+    if all(shapes) and shapes[0] != shapes[1]:
+        return f"inputs of different shapes: {_shapes(shapes[0])} and {_shapes(shapes[1])}"
+    if not across:
+        pairs = {
+            "accelerators": (a.device, b.device),
+            "boards": (here.board, there.board),
+            "modules": (here.module, there.module),
+        }
+        for what, (one_value, other) in pairs.items():
+            if one_value and other and one_value != other:
+                return f"different {what}: {one_value} and {other} (--across compares them)"
+    if not a.figures.keys() & b.figures.keys():
+        return "they have no figure in common"
+    return None
+
+
+def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+
+
+def pairs_of(
+    here: Sequence[Side], there: Sequence[Side]
+) -> Iterator[tuple[Side | None, Side | None]]:
+    """Yield what belongs together; ``None`` if the other result has nothing like it.
+
+    Two results of one measurement each are a pair. Else a pair has the same model (name or digest)
+    and accelerator, and if there are several of those, the same settings.
+    """
+    if len(here) == len(there) == 1:
+        yield here[0], there[0]
+        return
+    left = list(there)
+    for one in here:
+        alike = [other for other in left if _is_alike(one, other)]
+        twins = [other for other in here if _is_alike(one, other)]
+        if max(len(alike), len(twins)) > 1:
+            alike = [other for other in alike if other.variant == one.variant]
+        yield one, alike[0] if alike else None
+        if alike:
+            left.remove(alike[0])
+    yield from ((None, other) for other in left)
+
+
+def _is_alike(one: Side, other: Side) -> bool:
+    same_model = one.name == other.name or (
+        one.model_sha256 is not None and one.model_sha256 == other.model_sha256
+    )
+    return same_model and one.device == other.device

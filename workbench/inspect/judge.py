@@ -1,0 +1,505 @@
+"""Judge each node of a model by the rules of one TensorRT, and compare that with evidence."""
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import ValidationError
+
+from ...collectors.paths import is_directory, is_file
+from ...parsers.errors import UserError
+from ...parsers.inference.layers import ends_of_subgraph
+from ...parsers.inference.placement import LayerAnswer, LayerAnswers, Placement, placement_of
+from ...parsers.onnx.graph import Graph, Node
+from ...parsers.values import DLAS, decode_text
+from .costs import (
+    FLOATS,
+    channels,
+    convolution_kind,
+    costs_of,
+    is_constant,
+    number_parts,
+)
+from .layers import Names
+from .measures import CONVOLUTIONS, layer_of, measures_of
+from .rules import (
+    AlignmentHint,
+    ConvolutionShare,
+    Disagreement,
+    EvidenceCheck,
+    Inspection,
+    InspectVerdict,
+    JudgedNode,
+    Measures,
+    Operator,
+    Part,
+    Precision,
+    Rule,
+    RuleFinding,
+    RuleSet,
+    TypeReadiness,
+    TypeVerdict,
+    Value,
+    operators,
+)
+
+_QUANTIZERS = ("DequantizeLinear", "QuantizeLinear")
+# The DLA keeps channels in packs of 32 bytes; tensor cores take packs of 16 bytes.
+_PACKS: dict[Literal["dla", "tensor_core"], int] = {"dla": 32, "tensor_core": 16}
+# Images with these numbers of channels have formats of their own.
+_OF_IMAGES = (1, 3, 4)
+_NO_LAYER = "none"
+_LONGEST_WORDS = 6
+# At INT8 the inputs and outputs of these must have the same scale.
+_ONE_SCALE = ("concatenation", "pooling")
+# At INT8 TensorRT computes these in FP16.
+_UPGRADED = ("LRN", "Sigmoid", "Tanh")
+
+
+def inspect_graph(
+    graph: Graph,
+    rules: RuleSet,
+    *,
+    model: str,
+    reason: str,
+    precision: Precision | None = None,
+) -> Inspection:
+    """Judge a model for the DLA by the rules of the TensorRT that would build it.
+
+    The result contains its name and the reason for these rules. FP32 counts as converted to a
+    given precision. The default is INT8 for a quantised model, else FP16, with types as they are.
+    """
+    is_quantised = any(node.op in _QUANTIZERS for node in graph.nodes)
+    built: Precision = precision or ("int8" if is_quantised else "fp16")
+    is_converted = precision is not None
+    judged = [_judge(graph, node, rules, built, is_converted) for node in graph.nodes]
+    nodes, loadables, islands = number_parts(graph, judged)
+    verdict = _verdict(nodes)
+    return Inspection(
+        model=model,
+        tensorrt=rules.line.name,
+        tensorrt_reason=reason,
+        precision=built,
+        verdict=verdict,
+        is_ready=verdict == "dla",
+        loadable_limit=rules.loadable_limit,
+        nodes=nodes,
+        loadables=loadables,
+        islands=islands,
+        types=_type_readiness(graph, rules, is_quantised),
+        alignment=_alignment(graph, nodes, built),
+        convolutions=_convolutions(graph),
+        costs=costs_of(graph, nodes, loadables, islands, built),
+        notes=(*graph.notes, *_notes(graph, nodes, loadables, rules, built)),
+    )
+
+
+def _judge(
+    graph: Graph, node: Node, rules: RuleSet, precision: Precision, is_converted: bool
+) -> JudgedNode:
+    op = f"{node.domain}.{node.op}" if node.domain else node.op
+    judged = partial(JudgedNode, index=node.index, name=node.name, op=op)
+    if is_constant(graph, node):
+        return judged(placement="constant", reason="it is computed once, when the engine is built")
+    listed = None if node.domain else operators().get(node.op)
+    operator = listed or Operator()
+    layer = layer_of(graph, node, operator)
+    if isinstance(layer, str):
+        return judged(placement="folded", reason=layer)
+    kind = layer.layer
+    is_quantization = kind == "quantization"
+    measures: Measures = {"is_known": (listed is not None,)}
+    if listed is not None:
+        measures["is_explicit_quantization"] = (is_quantization,)
+        measures["is_supported"] = (is_quantization or kind in rules.supported,)
+    find = partial(_findings, rules, op, operator, kind or _NO_LAYER, precision)
+    found = find(measures)
+    if not found and is_quantization:
+        return judged(placement="folded", reason="it defines where to quantise")
+    if not found and kind is not None:
+        found = find(measures_of(graph, node, layer, precision, is_converted))
+    broken = tuple(one for one in found if not one.is_open)
+    if broken:
+        return judged(placement="gpu", layer=kind, findings=broken)
+    return judged(placement="unknown" if found else "dla", layer=kind, findings=found)
+
+
+def _findings(
+    rules: RuleSet,
+    op: str,
+    operator: Operator,
+    kind: str,
+    precision: Precision,
+    measures: Measures,
+) -> tuple[RuleFinding, ...]:
+    """Return the rules that are broken or open."""
+    found = []
+    for rule in rules.rules:
+        values = measures.get(rule.measure)
+        is_kept = values is not None and rule.accepts(values)
+        if is_kept or not rule.applies_to(kind, measures, precision):
+            continue
+        # The table of operators has the best hint on operators and operations that the DLA lacks. A
+        # hint on a broken rule does not help if it is only unknown whether the rule is broken.
+        prefers_operator = rule.hint is None or rule.measure == "operation"
+        hint = (operator.hint if prefers_operator else None) or rule.hint
+        found.append(
+            RuleFinding(
+                rule=rule.id,
+                requirement=rule.requirement,
+                found=_describe(rule, values, op),
+                hint=None if values is None else hint,
+                page=rules.pages[rule.page],
+                certainty=rule.certainty,
+                is_open=values is None or rule.outcome == "unknown",
+            )
+        )
+    return tuple(found)
+
+
+def _describe(rule: Rule, values: tuple[Value, ...] | None, op: str) -> str:
+    """Return the values that break the rule, each once, in words."""
+    if values is None:
+        return "the model does not determine it"
+    if rule.measure in ("is_known", "is_supported", "is_explicit_quantization"):
+        return op
+    wrong = list(dict.fromkeys(value for value in values if not rule.accepts((value,))))
+    shown = wrong or list(values)
+    words = " ".join(map(_word, shown[:_LONGEST_WORDS]))
+    more = " …" if len(shown) > _LONGEST_WORDS else ""
+    return f"{rule.measure.replace('_', ' ')} {words}{more}"
+
+
+def _word(value: Value) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _verdict(nodes: Sequence[JudgedNode]) -> InspectVerdict:
+    places = {one.placement for one in nodes}
+    if "gpu" in places:
+        return "mixed" if "dla" in places else "gpu"
+    if "unknown" in places:
+        return "unknown"
+    return "dla" if "dla" in places else "gpu"
+
+
+def _type_readiness(
+    graph: Graph, rules: RuleSet, is_quantised: bool
+) -> tuple[TypeReadiness, TypeReadiness]:
+    """Return what the model needs for FP16 and for INT8."""
+    computed = {graph.tensor(name).dtype for node in graph.nodes for name in node.outputs if name}
+    floats = [name for name in FLOATS if name in computed]
+    fp16: TypeVerdict
+    int8: TypeVerdict
+    if rules.line.is_strongly_typed:
+        fp16 = "ready" if floats == ["float16"] else "convert"
+        int8 = "ready" if is_quantised else "convert"
+    else:
+        is_half = "float16" in floats and "float32" not in floats
+        fp16 = "convert" if "bfloat16" in floats else "ready" if is_half else "flag"
+        int8 = "convert" if is_quantised else "calibration"
+    message = rules.types[f"fp16-{fp16}"].format(types=" and ".join(floats) or "no")
+    return (
+        TypeReadiness(precision="fp16", verdict=fp16, message=message),
+        TypeReadiness(precision="int8", verdict=int8, message=rules.types[f"int8-{int8}"]),
+    )
+
+
+def _alignment(
+    graph: Graph, judged: Sequence[JudgedNode], precision: Precision
+) -> tuple[AlignmentHint, ...]:
+    """Find convolutions whose channels do not fill the hardware's packs; most wasteful first."""
+    found = []
+    for one in judged:
+        node, ends = graph.nodes[one.index], channels(graph, graph.nodes[one.index])
+        # A depthwise convolution computes each channel alone.
+        if one.op not in CONVOLUTIONS or ends is None or node.groups > 1:
+            continue
+        unit: Literal["dla", "tensor_core"] = "tensor_core" if one.placement == "gpu" else "dla"
+        multiple = _PACKS[unit] // (1 if precision == "int8" else 2)
+        is_image = node.inputs[0] in graph.inputs and ends[0] in _OF_IMAGES
+        sides: tuple[Literal["input", "output"], ...] = ("input", "output")
+        for side, count in zip(sides, ends, strict=True):
+            spare = -count % multiple
+            if spare and not (side == "input" and is_image):
+                found.append(
+                    AlignmentHint(
+                        index=node.index,
+                        name=node.name,
+                        channels=side,
+                        count=count,
+                        multiple=multiple,
+                        unit=unit,
+                        waste_ratio=spare / (count + spare),
+                    )
+                )
+    return tuple(sorted(found, key=lambda hint: (-hint.waste_ratio, hint.index, hint.channels)))
+
+
+def _convolutions(graph: Graph) -> ConvolutionShare:
+    """Count convolutions by kind."""
+    nodes = [node for node in graph.nodes if node.op in CONVOLUTIONS]
+    kinds = Counter[str](kind for node in nodes if (kind := convolution_kind(graph, node)))
+    dilated = sum(
+        any(gap > 1 for gap in node.attribute("dilations", tuple) or ()) for node in nodes
+    )
+    return ConvolutionShare(total=len(nodes), dilated=dilated, **kinds)
+
+
+def _notes(
+    graph: Graph,
+    nodes: Sequence[JudgedNode],
+    loadables: Sequence[Part],
+    rules: RuleSet,
+    precision: Precision,
+) -> Iterator[str]:
+    for tensor in map(graph.tensor, graph.inputs):
+        if not tensor.is_fixed:
+            lengths = ", ".join("?" if one is None else str(one) for one in tensor.shape or ())
+            fixed = tuple(one for one in (tensor.shape or ())[1:] if isinstance(one, int))
+            is_batch = tensor.rank == len(fixed) + 1
+            shape = "x".join(map(str, (1, *fixed))) if is_batch else "…"
+            yield f"input {tensor.name} is open: [{lengths}]; fix it: --shape {tensor.name}:{shape}"
+    unknown = sum(one.placement == "unknown" for one in nodes)
+    if unknown:
+        yield f"{unknown} node(s) are unknown; loadables are counted as if these ran on the GPU"
+    if len(loadables) > rules.loadable_limit:
+        yield (
+            f"{len(loadables)} loadables: a core holds {rules.loadable_limit} at once, "
+            "those of all its models together"
+        )
+    on_dla = [one for one in nodes if one.placement == "dla"]
+    alike = sum(one.layer in _ONE_SCALE for one in on_dla)
+    if precision == "int8" and alike:
+        yield f"INT8: {alike} pooling or concatenation layers: one scale for all tensors of each"
+    half = sum(one.op in _UPGRADED for one in on_dla)
+    if precision == "int8" and half:
+        yield f"INT8: {half} sigmoid, tanh or LRN layers: computed in FP16"
+    reshaped = [one.name for one in on_dla if one.layer == "fully_connected"]
+    if reshaped:
+        yield (
+            f"after {', '.join(reshaped[:3])}{' …' if len(reshaped) > 3 else ''} TensorRT adds a "
+            "reshape on the GPU, which computes nothing; a convolution of 1 × 1 needs none"
+        )
+
+
+# --- evidence: the builder of this machine, and engines that were built ---------------------------
+
+_Found = Literal["dla", "gpu"]
+
+# Layers that hold a number or a shape do no work, wherever they are.
+_HELPERS = frozenset({"CAST", "CONSTANT", "IDENTITY", "SHAPE"})
+# Kinds of layer that only reformat, and operators without a kind.
+_REFORMATS = ("cast", "shuffle", None)
+_FORMS = (
+    "give a run (tegrascope runs list), an engine (tegrascope engines list), a result.json of"
+    " bench, or a build log"
+)
+_SHORTEST_KEY = 6
+_LIST_OF_7 = re.compile(r"(?<!-)-{5,} *Layers running on (?:DLA|GPU): *$", re.MULTILINE)
+
+
+def check_builder(graph: Graph, inspection: Inspection, answers: LayerAnswers) -> EvidenceCheck:
+    """Compare a prediction with the builder's answers, layer by layer.
+
+    A node fits the DLA if each of its layers does. Layers that hold a number or a shape do not
+    count, and neither do nodes that are predicted to be folded or constant.
+    """
+    source = f"the builder of TensorRT {answers.tensorrt}" if answers.tensorrt else "TensorRT"
+    check = partial(EvidenceCheck, kind="builder", source=source)
+    if answers.problem is not None:
+        return check(problem=answers.problem, remedy=answers.remedy)
+    if not answers.dla_cores:
+        count = f"it parses the model ({len(answers.layers)} layers)"
+        return check(
+            problem=f"{count}, but finds no DLA here, so its answers on the DLA have no meaning",
+            remedy="run inspect --verify on a board that has a DLA",
+        )
+    names = Names(graph)
+    layers: defaultdict[int, list[LayerAnswer]] = defaultdict(list)
+    for layer in answers.layers:
+        if layer.kind not in _HELPERS and layer.on_dla is not None:
+            for index in names.of_layer(layer):
+                layers[index].append(layer)
+    found: dict[int, _Found] = {}
+    shown_by = {}
+    for index, those in layers.items():
+        fits = all(layer.on_dla for layer in those)
+        found[index] = "dla" if fits else "gpu"
+        shown_by[index] = [layer.name for layer in those if layer.on_dla is fits]
+    return _compare(check, inspection, found, shown_by)
+
+
+def check_engine(
+    graph: Graph, inspection: Inspection, placement: Placement, source: str
+) -> EvidenceCheck:
+    """Compare a prediction with the placement of an engine's layers.
+
+    A layer named after several nodes stands for each of them. A subgraph stands for the nodes
+    between its first and its last, except those that another layer names. Nodes between the ends
+    of two subgraphs that contradict each other are not compared. A reformat on the GPU stands for
+    a node only if that node does the same work: a reshape, not a product with a reshape behind it.
+    """
+    check = partial(EvidenceCheck, kind="engine", source=source)
+    if placement.verdict == "unknown":
+        return check(
+            problem="the placement of its layers is unknown",
+            remedy="build it again with tegrascope engines build, which keeps the build log",
+        )
+    names = Names(graph)
+    named: defaultdict[int, set[_Found]] = defaultdict(set)
+    between: defaultdict[int, set[_Found]] = defaultdict(set)
+    shown_by: defaultdict[int, list[str]] = defaultdict(list)
+    both: dict[_Found, tuple[str, ...]] = {"dla": placement.dla_layers, "gpu": placement.gpu_layers}
+    for side, layers in both.items():
+        for layer in layers:
+            ends = ends_of_subgraph(layer)
+            for index in names.in_text(layer) if ends is None else names.between(*ends):
+                (named if ends is None else between)[index].add(side)
+                shown_by[index].append(layer)
+    for layer in placement.reformat_layers:
+        for index in names.in_text(layer, whole=True):
+            if inspection.nodes[index].layer in _REFORMATS:
+                named[index].add("gpu")
+                shown_by[index].append(layer)
+    found = {index: place for index, (place, *others) in (between | named).items() if not others}
+    return _compare(partial(check, loadables=placement.loadables), inspection, found, shown_by)
+
+
+def _compare(
+    check: Callable[..., EvidenceCheck],
+    inspection: Inspection,
+    found: Mapping[int, _Found],
+    shown_by: Mapping[int, Sequence[str]],
+) -> EvidenceCheck:
+    if not found:
+        return check(
+            loadables=None,
+            problem="no layer has the name of a node of this model",
+            remedy="check that it belongs to this model",
+        )
+    placed = [
+        (node, found[node.index])
+        for node in inspection.nodes
+        if node.index in found and node.placement not in ("constant", "folded")
+    ]
+    differences = tuple(
+        Disagreement(
+            index=node.index,
+            name=node.name,
+            op=node.op,
+            predicted=node.placement,
+            found=place,
+            layers=tuple(shown_by.get(node.index, ())),
+            rules=tuple(finding.rule for finding in node.findings),
+        )
+        for node, place in placed
+        if node.placement != place
+    )
+    answered = sum(node.placement == "unknown" for node, _ in placed)
+    return check(
+        compared=len(placed) - answered,
+        agreed=len(placed) - len(differences),
+        answered=answered,
+        differences=differences,
+    )
+
+
+class BuiltPlacement(NamedTuple):
+    """The placement of an engine, the engine in words, and its model's digest if known."""
+
+    placement: Placement
+    source: str
+    model_sha256: str | None = None
+
+
+def find_evidence(name: str, state_dir: Path) -> BuiltPlacement:
+    """Find a placement by a file, the beginning of an engine's key, or a part of a run's id.
+
+    Raises:
+        UserError: It does not exist, is ambiguous, or contains no placement on a DLA.
+    """
+    if is_file(Path(name)):
+        return _in_file(Path(name))
+    found = _in_cache(name, state_dir / "engines") or _in_store(name, state_dir / "tegrascope.db")
+    if found is None:
+        raise UserError(f"there is no file, engine or run {name}", _FORMS)
+    return found
+
+
+def _in_file(path: Path) -> BuiltPlacement:
+    try:
+        text = decode_text(path.read_bytes(), "replace")
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}", "name a readable file") from None
+    try:
+        document: Any = json.loads(text, strict=False)
+    except ValueError:
+        placement = placement_of(text.splitlines(), None, "dla0")
+    else:
+        built = next(_built_in(document), None)
+        if built is not None:
+            return BuiltPlacement(built, str(path), _digest(document))
+        is_engine = isinstance(document, dict) and "Layers" in document
+        placement = placement_of((), text, "dla0") if is_engine else Placement()
+    is_empty = not placement.dla_layers and not placement.gpu_layers
+    if placement.verdict == "unknown" and is_empty and _LIST_OF_7.search(text):
+        raise UserError(
+            f"{path} has the list of layers that TensorRT 7 prints, in braces: it is not read",
+            "build the model with TensorRT 8.4 or newer, and give that log",
+        )
+    if placement.verdict == "unknown" and is_empty:
+        raise UserError(f"{path} contains no placement of layers on a DLA", _FORMS)
+    return BuiltPlacement(placement, str(path))
+
+
+def _in_cache(name: str, directory: Path) -> BuiltPlacement | None:
+    if len(name) < _SHORTEST_KEY or not is_directory(directory):
+        return None
+    from ...collectors.backends.engine_cache import EngineCache
+
+    sidecars = (entry.sidecar for entry in EngineCache(directory).entries())
+    found = next((one for one in sidecars if one.key.startswith(name)), None)
+    if found is None:
+        return None
+    return BuiltPlacement(found.built.placement, f"engine {found.key[:12]} of {found.model}")
+
+
+def _in_store(name: str, path: Path) -> BuiltPlacement | None:
+    from ...daemon.store.history import History
+
+    document = History(path).run(name) if is_file(path) else None
+    if document is None:
+        return None
+    placement = next(_built_in(document), None)
+    if placement is None:
+        raise UserError(f"run {name} was not on a DLA, or has no record of its layers", _FORMS)
+    source = f"run {document.get('run_id', name)} on {document.get('device')}"
+    return BuiltPlacement(placement, source, _digest(document))
+
+
+def _built_in(document: object) -> Iterator[Placement]:
+    """Yield the placements of runs on a DLA, in a run's record or a comparison's result."""
+    if isinstance(document, list):
+        for one in document:
+            yield from _built_in(one)
+    elif isinstance(document, dict):
+        built = document.get("built")
+        if document.get("device") in DLAS and isinstance(built, Mapping):
+            try:
+                yield Placement.model_validate(built.get("placement"))
+            except ValidationError:
+                return
+        for value in document.values():
+            yield from _built_in(value)
+
+
+def _digest(document: object) -> str | None:
+    found = document.get("model_sha256") if isinstance(document, dict) else None
+    return found if isinstance(found, str) else None

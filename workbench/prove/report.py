@@ -1,0 +1,203 @@
+"""The file that is sent, what is in it, and the pages that are made of many."""
+
+import json
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from ... import __version__
+from ...daemon.terminal import open_output
+from ...parsers.errors import UserError
+from ...parsers.records import Record
+from .belief import STATES, Belief, Decision, Evidence, State, beliefs
+from .runner import CHECKS, verdicts
+from .scrub import clean, leaks
+
+_MEMBER = "prove.json"
+_MOST_BYTES = 32 << 20
+_HEAD = "| assumption | reason | command on the board |\n|---|---|---|\n"
+_BOARDS = """# Boards
+
+`tegrascope prove --report` writes this page from the files that people sent. A verdict holds for
+the board, the JetPack and the release of its row. [Checks that need a board](on-a-board.md) has
+all assumptions.
+
+"""
+
+
+class Document(Record):
+    """The content of a file; verdicts follow from the evidence, so they are not in it.
+
+    Attributes:
+        found: Evidence by probe.
+    """
+
+    format: Literal[1] = 1
+    tegrascope: str
+    found: dict[str, Evidence]
+
+    def about(self, name: str) -> str:
+        """Return a fact about the board, or a dash."""
+        text = self.found.get("board", Evidence()).value(f"^{name}$")
+        return "–" if text in (None, "None") else str(text)
+
+
+class Proof(Record):
+    """The JSON output: verdicts by belief, and the evidence by probe."""
+
+    schema_version: Literal[1] = 1
+    tegrascope: str
+    verdicts: dict[str, Decision]
+    found: dict[str, Evidence]
+
+
+def as_json(document: Document) -> str:
+    """Return verdicts and evidence of a file as one JSON document."""
+    made = Proof(
+        tegrascope=document.tegrascope,
+        verdicts=verdicts(document.found),
+        found=document.found,
+    )
+    return made.model_dump_json(indent=2)
+
+
+def write(path: Path, found: Mapping[str, Evidence], private: Iterable[str]) -> Document:
+    """Write the file; refuse if a private word is in it.
+
+    Raises:
+        UserError: Evidence has a text that looks private; nothing is written.
+    """
+    document = Document(tegrascope=__version__, found=dict(found))
+    text = json.dumps(document.model_dump(mode="json"), indent=1, ensure_ascii=False)
+    for name, evidence in found.items():
+        kept = "\n".join((*evidence.lines, evidence.missing or "", evidence.remedy))
+        own = any(clean(line) != line for line in evidence.lines)
+        if own or (seen := leaks(kept, private)):
+            shape = "an unknown word" if own else seen[0]
+            remedy = "report this line; the file was not written"
+            raise UserError(f"evidence of {name!r} has {shape}, which may be private", remedy)
+    with (
+        open_output(path) as output,
+        zipfile.ZipFile(output.buffer, "w", zipfile.ZIP_DEFLATED) as file,
+    ):
+        # A fixed time: the clock of the machine is not part of the evidence.
+        file.writestr(zipfile.ZipInfo(_MEMBER), text)
+    return document
+
+
+def read(path: Path) -> Document:
+    """Read a file, or raise UserError."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            if file.getinfo(_MEMBER).file_size > _MOST_BYTES:
+                raise UserError(f"{path}: the file is too large", "send what prove wrote")
+            return Document.model_validate_json(file.read(_MEMBER))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}", "name a file of prove") from error
+    # Besides its own error, the library raises these for damaged, encrypted and odd archives.
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        KeyError,
+        RuntimeError,
+        ValidationError,
+    ) as error:
+        raise UserError(f"{path} is not a file of tegrascope prove", "name another") from error
+
+
+def as_lines(document: Document) -> list[str]:
+    """Return all that a file has, for people: its verdicts, then each line of evidence."""
+    lines = [f"tegrascope {document.tegrascope}"]
+    for name, verdict in verdicts(document.found).items():
+        lines.append(verdict_line(beliefs()[name], verdict))
+    for name, evidence in document.found.items():
+        lines += ["", f"evidence {name}: {evidence.missing or f'{len(evidence.lines)} lines'}"]
+        lines += [f"  {line}" for line in evidence.lines]
+        if evidence.status is not None or evidence.seconds:
+            lines.append(f"  status {evidence.status}, {evidence.seconds} s")
+        if evidence.at_seconds:
+            lines.append(f"  arrived at {' '.join(map(str, evidence.at_seconds))}")
+    return lines
+
+
+def verdict_line(belief: Belief, verdict: Decision) -> str:
+    """Return a verdict for people, with what is wrong in the product, or what would decide it."""
+    line = f"{verdict.state:<9}  {belief.belief}: {verdict.because}"
+    if verdict.state == "refuted" and belief.wrong:
+        return f"{line}; wrong in tegrascope: {belief.wrong}"
+    if verdict.remedy:
+        return f"{line}; {verdict.remedy}"
+    return line
+
+
+def counts(found: Iterable[Decision]) -> dict[State, int]:
+    """Return how many verdicts there are of each state."""
+    states = [verdict.state for verdict in found]
+    return {state: states.count(state) for state in STATES}
+
+
+def beliefs_page(page: str) -> str:
+    """Return docs/on-a-board.md with its tables made anew; they are the end of the page."""
+    text = page.partition("\n## ")[0]
+    for how, by_hand in (("by tegrascope prove", False), ("by hand", True)):
+        rows = [
+            tuple(text.replace("|", r"\|") for text in (one.belief, one.reason, one.command))
+            for name, one in beliefs().items()
+            if (name not in CHECKS) is by_hand
+        ]
+        text += f"\n## Checked {how}: {len(rows)}\n\n{_HEAD}{_rows(rows)}"
+    return text
+
+
+def boards_page(documents: Sequence[Document]) -> str:
+    """Return docs/boards.md: a row per board and release, and what was refuted where."""
+    rows: dict[tuple[str, ...], dict[str, State]] = {}
+    files: dict[tuple[str, ...], int] = {}
+    refuted: list[tuple[str, ...]] = []
+    for document in documents:
+        about = tuple(document.about(name) for name in ("model", "jetpack", "l4t"))
+        key = (*about, document.tegrascope)
+        files[key] = files.get(key, 0) + 1
+        for name, verdict in verdicts(document.found).items():
+            known = rows.setdefault(key, {}).get(name, "not here")
+            # One refutation counts more than any proof.
+            best = min(known, verdict.state, key=("refuted", *STATES).index)
+            rows[key][name] = best
+            if verdict.state == "refuted":
+                belief = beliefs()[name]
+                cells = (belief.belief, " ".join(about), verdict.because, belief.wrong or "–")
+                refuted.append(tuple(cell.replace("|", r"\|") for cell in cells))
+    titles = ("board", "JetPack", "Jetson Linux", "tegrascope", "files", *STATES)
+    table = [
+        (*key, str(files[key]), *(str(list(row.values()).count(state)) for state in STATES))
+        for key, row in sorted(rows.items())
+    ]
+    page = _BOARDS + (_table(titles, table) if table else "No file was sent yet.\n")
+    if refuted:
+        page += "\n## Refuted\n\n" + _table(("assumption", "board", "evidence", "wrong"), refuted)
+    return page
+
+
+def captures(documents: Iterable[Document]) -> dict[str, list[str]]:
+    """Return the recorded lines of tegrastats by the name of their capture."""
+    found: dict[str, list[str]] = {}
+    for document in documents:
+        board = "-".join(document.about("module").lower().split())
+        lines = found.setdefault(f"{board}__r{document.about('l4t')}.txt", [])
+        for name in ("tegrastats", "root_tegrastats"):
+            evidence = document.found.get(name, Evidence())
+            lines += [line for line in evidence.lines[:3] if line not in lines]
+    return {name: lines for name, lines in found.items() if lines and "–" not in name}
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}\n{_rows(rows)}"
+
+
+def _rows(rows: Iterable[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)

@@ -1,0 +1,83 @@
+"""Files of results, read and checked: errors name the file, the key and the remedy."""
+
+import json
+from math import isfinite
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from ...collectors.paths import is_directory
+from ...daemon.measure.run_report import RunReport
+from ...parsers.errors import UserError
+from ...parsers.records import Record
+from .records import SCHEMA_VERSION, BenchResult
+
+Kind = TypeVar("Kind", bound=Record)
+_FILE = "result.json"
+_NAME_ONE = f"name a {_FILE} of tegrascope bench"
+
+
+def read_result(given: Path) -> BenchResult:
+    """Read a ``result.json``, given by itself or by its directory.
+
+    Raises:
+        UserError: It cannot be read, or is not a valid result.
+    """
+    path, text, found = _document(given)
+    if not isinstance(found, dict) or "schema_version" not in found or "models" not in found:
+        raise UserError(f"{path} is not a result of a benchmark", _NAME_ONE)
+    if found["schema_version"] != SCHEMA_VERSION:
+        raise UserError(
+            f"{path} has schema_version {found['schema_version']}, this version reads"
+            f" {SCHEMA_VERSION}",
+            "run the benchmark again, or use the tegrascope that wrote it",
+        )
+    writer = found.get("tegrascope", "of an unknown version")
+    return validated(BenchResult, text, str(path), writer)
+
+
+def read_result_or_run(given: Path) -> BenchResult | RunReport:
+    """Read a ``result.json``, or the record of one run as ``runs show`` prints it."""
+    path, text, found = _document(given)
+    if isinstance(found, dict) and "run_id" in found:
+        return validated(RunReport, text, str(path))
+    return read_result(given)
+
+
+def validated(kind: type[Kind], text: str, where: str, writer: str = "of another version") -> Kind:
+    """Return a document as a record, or raise ``UserError`` with its first wrong key."""
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise UserError(
+            f"{where}: {key}: {first['msg']}",
+            f"it was written by tegrascope {writer}: use that one or a newer one, or run the"
+            " benchmark again",
+        ) from None
+
+
+def _document(given: Path) -> tuple[Path, str, object]:
+    path = given / _FILE if is_directory(given) else given
+    try:
+        text = path.read_text(encoding="utf-8")
+        return path, text, json.loads(text, parse_float=_finite, parse_constant=_finite)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}", f"{_NAME_ONE}, or its directory") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not text", _NAME_ONE) from None
+    except OverflowError as error:
+        raise UserError(
+            f"{path} contains {error}, which is not a valid measurement", "run the benchmark again"
+        ) from None
+    except ValueError:
+        raise UserError(f"{path} is not JSON", _NAME_ONE) from None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise OverflowError(text)
+    return value

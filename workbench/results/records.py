@@ -1,0 +1,445 @@
+"""The result of a benchmark as one record, written as ``result.json``."""
+
+from typing import Any, Literal
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+
+from ...daemon.measure.run_report import (
+    Device,
+    Distribution,
+    Energy,
+    Environment,
+    Flag,
+    Interval,
+    LockInReport,
+    RunReport,
+    Span,
+)
+from ...daemon.measure.run_report import Figure as Figure
+from ...daemon.settings.config import BackendName
+from ...parsers.inference.events import (
+    InferenceSettings,
+    StageName,
+    without_share_of_the_gpu,
+)
+from ...parsers.inference.layers import EngineLayer
+from ...parsers.inference.placement import Built, PlacementVerdict, Precision
+from ...parsers.records import Ratio, Record
+
+# Raised whenever a key changes its meaning or goes; new keys may come at any time.
+SCHEMA_VERSION: Literal[2] = 2
+
+Status = Literal["ok", "unavailable", "failed", "cancelled"]
+# A flag of the runs, or one of the benchmark's own.
+BenchFlag = Flag | Literal["wrong_outputs", "unchecked_outputs", "meaningless_outputs"]
+GoalName = Literal["latency", "throughput", "energy", "gpu_freed"]
+# Flags with which figures describe something else.
+_UNUSABLE: dict[BenchFlag, str] = {
+    "wrong_outputs": "its outputs are wrong, so its speed means nothing",
+    "dla_not_used": "nothing shows that the DLA worked",
+}
+
+
+class ClockRange(Record):
+    """Lowest and highest clock over all rounds on an accelerator."""
+
+    lowest_hertz: NonNegativeFloat
+    highest_hertz: NonNegativeFloat
+
+
+class Accuracy(Record):
+    """Right classes of a labelled data set, on an accelerator and by the reference.
+
+    ``top5`` is ``None`` with fewer than six classes.
+    ``tolerance`` is the largest loss of top-1 at which outputs are right.
+    """
+
+    inputs: PositiveInt
+    top1: Ratio
+    top5: Ratio | None = None
+    reference_top1: Ratio
+    reference_top5: Ratio | None = None
+    tolerance: Ratio
+
+
+class OutputCheck(Record):
+    """Outputs of an accelerator, compared with the reference: ONNX Runtime on the CPU.
+
+    ``relative_error`` is the norm of the difference over that of the reference, of the worst
+    output, and ``top1_agreement`` the share of inputs for which both have the same class.
+    With ``accuracy`` the loss of top-1 decides, and not the error.
+    ``meaningless``: the engine has made-up int8 scales, so its outputs are not compared by a limit.
+    """
+
+    verdict: Literal["good", "wrong", "unchecked", "meaningless", "reference"]
+    reason: str | None = None
+    relative_error: NonNegativeFloat | None = None
+    largest_error: NonNegativeFloat | None = None
+    top1_agreement: Ratio | None = None
+    limit: NonNegativeFloat | None = None
+    accuracy: Accuracy | None = None
+
+
+class LayerRow(EngineLayer):
+    """A layer of an engine with its time, from inferences that were profiled and count nowhere.
+
+    Attributes:
+        place: The device that runs it; ``None`` if that is unknown.
+        seconds: Mean of an inference. A subgraph of a DLA has the copies around it.
+        share: Share of all time that the profiler reported.
+        flops: Operations of its ONNX nodes, as ``inspect`` counts them.
+        moved_bytes: Sum over its nodes: the upper bound.
+        edge_bytes: Bytes across its edge and of its weights: the lower bound, with all of it fused.
+    """
+
+    place: Literal["dla", "gpu", "reformat"] | None = None
+    seconds: NonNegativeFloat
+    share: Ratio
+    flops: NonNegativeInt | None = None
+    moved_bytes: NonNegativeInt | None = None
+    edge_bytes: NonNegativeInt | None = None
+
+
+class AcceleratorResult(Record):
+    """One model on one accelerator: all of its rounds together.
+
+    Attributes:
+        latency_seconds: The mean of the rounds' medians.
+        counter_joules_per_inference: As gross, by the rails' own energy counters.
+        utilization: Mean load by signal: ``gpu``, ``emc``, ``cpu``, ``dla0:tegrastats`` ….
+        dla_active: Share of time in which a DLA core was powered, by core.
+        lock_in: Energy of an inference by lock-in, if it was asked for; ``lock_in_stages`` of
+            each stage.
+        layers: Time of each layer in the order of the engine, if it was asked for.
+        profiled_seconds: All time that the profiler reported, per inference: the sum of ``layers``.
+            It is longer than an inference that is not profiled.
+        profiled_inferences: Their number.
+        gpu_freed: GPU load of this model on the GPU less that on this accelerator, as a ratio.
+        log: The worker's last lines, where it failed.
+        variation: Standard deviation over mean of the time of an inference, by the device's events
+            if the back-end reports them.
+        unsettled_rounds: How many had not settled at their end. A board warms in every round, so
+            this is not a flag.
+        flags: By flag, the number of counted rounds; ``not_steady``: the rounds do not agree.
+        foreign_dla_processes: Names of the processes that raised ``foreign_dla_activity``.
+    """
+
+    device: Device
+    backend: BackendName
+    status: Status
+    reason: str | None = None
+    log: tuple[str, ...] = ()
+    outputs: OutputCheck | None = None
+    nsys_report: str | None = None
+    nsys_problem: str | None = None
+    built: Built | None = None
+    cold_start_seconds: dict[str, NonNegativeFloat] = {}
+    process_peak_bytes: NonNegativeInt | None = None
+    device_peak_bytes: NonNegativeInt | None = None
+    latency: Distribution | None = None
+    device_latency: Distribution | None = None
+    stages: dict[StageName, Distribution] = {}
+    latency_seconds: Figure | None = None
+    throughput_per_second: Figure | None = None
+    gross_joules_per_inference: Figure | None = None
+    net_joules_per_inference: Figure | None = None
+    counter_joules_per_inference: Figure | None = None
+    lock_in: LockInReport | None = None
+    lock_in_stages: dict[StageName, LockInReport] = {}
+    layers: tuple[LayerRow, ...] = ()
+    profiled_seconds: NonNegativeFloat | None = None
+    profiled_inferences: PositiveInt | None = None
+    mean_watts: Figure | None = None
+    utilization: dict[str, Figure] = {}
+    clocks: dict[str, ClockRange] = {}
+    dla_active: dict[str, Ratio] = {}
+    gpu_freed: Figure | None = None
+    hottest_zone: str | None = None
+    hottest_celsius: float | None = None
+    variation: NonNegativeFloat | None = None
+    rounds: NonNegativeInt = 0
+    is_steady: bool | None = None
+    unsettled_rounds: NonNegativeInt = 0
+    flags: dict[BenchFlag, PositiveInt] = {}
+    foreign_dla_processes: tuple[str, ...] = ()
+
+    @property
+    def placement(self) -> PlacementVerdict | None:
+        """Return the verdict on the layers' placement; ``None`` if nothing was built."""
+        return None if self.built is None else self.built.placement.verdict
+
+    @property
+    def problem(self) -> str | None:
+        """Why its figures cannot be compared or chosen; ``None`` if they can."""
+        if self.status != "ok":
+            return f"{self.status}: {self.reason}"
+        if not self.rounds:
+            return "it was not measured"
+        return next((words for flag, words in _UNUSABLE.items() if flag in self.flags), None)
+
+    @property
+    def may_win(self) -> bool:
+        """Whether its figures may be compared: it ran to its end and its outputs are not wrong."""
+        return self.status == "ok" and "wrong_outputs" not in self.flags
+
+
+class GoalResult(Record):
+    """The best accelerator at one goal; ``winner`` is ``None`` if this measurement cannot tell.
+
+    ``difference`` is runner-up less winner in the goal's unit, ``interval`` its 95 % interval.
+    ``compared`` tells of what: the two ``figures`` with their intervals, or ``rounds`` with each
+    other, in which shared errors cancel.
+    """
+
+    goal: GoalName
+    winner: Device | None = None
+    runner_up: Device | None = None
+    difference: float | None = None
+    interval: Interval | None = None
+    compared: Literal["figures", "rounds"] = "figures"
+    sentence: str
+
+
+class Caveat(Record):
+    """A remark on the figures, with a remedy; ``device`` is ``None`` for all accelerators."""
+
+    name: str
+    device: Device | None = None
+    sentence: str
+    remedy: str
+
+
+PointOutcome = Literal["front", "dominated", "above_limit", "not_measured"]
+
+
+class Variant(Record):
+    """The settings that a sweep changes."""
+
+    batch: PositiveInt = 1
+    streams: PositiveInt = 1
+    precision: Precision | None = None
+    power_mode: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_older_results(cls, given: Any) -> Any:
+        return without_share_of_the_gpu(given)
+
+    def settings(self, base: "BenchSettings") -> "BenchSettings":
+        """Return the settings of a bench with this variant alone."""
+        return base.model_copy(update={**dict(self), "sweep": {}})
+
+
+class SweepPoint(Record):
+    """One candidate of a sweep: a variant on an accelerator, and its figures.
+
+    Points are named by their place. A ``dominated`` one was surely worse than ``dominated_by``
+    after ``dropped_after`` rounds. That is 0 for short looks only, of which its figures are then.
+    """
+
+    variant: Variant
+    result: AcceleratorResult
+    outcome: PointOutcome
+    dropped_after: NonNegativeInt | None = None
+    dominated_by: NonNegativeInt | None = None
+
+
+class Sweep(Record):
+    """A model with many settings, and those that no other surely beats at all ``goals``.
+
+    ``best`` has for each goal the best point below the limit of latency, and then all that may be
+    as good. ``seconds`` is the time of all looks and rounds, ``exhaustive_seconds`` that of all
+    rounds for every point that runs.
+    """
+
+    goals: tuple[GoalName, ...]
+    points: tuple[SweepPoint, ...]
+    front: tuple[NonNegativeInt, ...] = ()
+    best: dict[GoalName, tuple[NonNegativeInt, ...]] = {}
+    seconds: NonNegativeFloat = 0.0
+    exhaustive_seconds: NonNegativeFloat = 0.0
+
+
+class ModelResult(Record):
+    """One model on all accelerators; every measured round is included, in the order of time.
+
+    A sweep has its points in ``sweep``, and neither ``accelerators`` nor goals of its own.
+    """
+
+    model: str
+    model_sha256: str | None = None
+    order: tuple[Device, ...] = ()
+    accelerators: tuple[AcceleratorResult, ...] = ()
+    goals: tuple[GoalResult, ...] = ()
+    checks: tuple[Caveat, ...] = ()
+    counted: tuple[str, ...] = ()
+    rounds: tuple[RunReport, ...] = ()
+    sweep: Sweep | None = None
+
+    @property
+    def results(self) -> tuple[AcceleratorResult, ...]:
+        """The results of all accelerators, or of all points of a sweep."""
+        points = () if self.sweep is None else self.sweep.points
+        return (*self.accelerators, *(point.result for point in points))
+
+    def idle_watts(self, power_mode: str) -> float | None:
+        """Return the mean idle power of the rounds in a power mode; ``None`` if it is unknown."""
+        known = [
+            one.energy.baseline_watts
+            for one in self.rounds
+            if one.environment.power_mode == power_mode
+            and one.energy is not None
+            and one.energy.baseline_watts is not None
+        ]
+        return sum(known) / len(known) if known else None
+
+
+class Placed(Record):
+    """A model on an accelerator."""
+
+    model: str
+    device: Device
+
+
+class LaneTogether(Placed):
+    """One of several models that ran at once, in the windows in which all of them ran.
+
+    ``slowdown`` is median latency over that of the same model alone, in the same turn, and
+    ``tail_slowdown`` the same of the 99th percentile of all rounds. ``marginal_watts`` is net power
+    of the module with this model on less that with it off; it includes the speed that it takes
+    from the others.
+    """
+
+    latency: Distribution | None = None
+    latency_seconds: Figure | None = None
+    throughput_per_second: Figure | None = None
+    slowdown: Figure | None = None
+    tail_slowdown: NonNegativeFloat | None = None
+    throughput_ratio: Figure | None = None
+    marginal_watts: Figure | None = None
+    marginal_joules_per_inference: Figure | None = None
+
+
+class Together(Record):
+    """Models that ran at once, each on its accelerator; one alone is measured likewise.
+
+    Energies are those of the module in a joint window of mean length ``seconds``, of all models,
+    and never split. ``excess_watts`` is net power less that of the same inferences alone.
+    """
+
+    lanes: tuple[LaneTogether, ...]
+    status: Status
+    reason: str | None = None
+    rounds: NonNegativeInt = 0
+    seconds: NonNegativeFloat | None = None
+    gross_joules: Figure | None = None
+    net_joules: Figure | None = None
+    gross_watts: Figure | None = None
+    net_watts: Figure | None = None
+    excess_watts: Figure | None = None
+    utilization: dict[str, Figure] = {}
+    is_steady: bool | None = None
+    flags: dict[BenchFlag, PositiveInt] = {}
+    foreign_dla_processes: tuple[str, ...] = ()
+
+
+class JointRound(Record):
+    """One stretch of time in which some of the models ran; rounds of one turn are compared.
+
+    In ``window`` all of them were in their steady phase, and started and completed ``inferences``.
+    """
+
+    turn: NonNegativeInt
+    lanes: tuple[Placed, ...]
+    window: Span | None = None
+    inferences: tuple[NonNegativeInt, ...] = ()
+    energy: Energy | None = None
+    load: dict[str, Ratio] = {}
+    runs: tuple[RunReport, ...] = ()
+
+
+class Contention(Record):
+    """Models alone and at once; ``together`` is in the order of the first pass."""
+
+    planned_seconds: NonNegativeFloat
+    together: tuple[Together, ...] = ()
+    rounds: tuple[JointRound, ...] = ()
+
+
+SweepAxis = Literal["batch", "streams", "precision", "power-mode"]
+
+
+class BenchSettings(InferenceSettings, Record):
+    """How the benchmark was asked to measure.
+
+    Without ``devices`` it measures the accelerators that the machine has, without ``backend`` by
+    the usual one of each. ``rounds`` are those on each accelerator, at least. A sweep takes each
+    combination of the values of its axes.
+    """
+
+    models: tuple[str, ...]
+    devices: tuple[Device, ...] | None = None
+    backend: BackendName | None = None
+    inputs: str | None = None
+    labels: str | None = None
+    tolerance: Ratio | None = None
+    nsys: bool = False
+    contention: bool = False
+    lock_in_seconds: NonNegativeFloat | None = None
+    lock_in_stages: bool = False
+    layers: bool = False
+    sweep: dict[SweepAxis, tuple[int | str, ...]] = {}
+    latency_below_seconds: NonNegativeFloat | None = None
+    power_mode: str | None = None
+    duration_seconds: NonNegativeFloat
+    baseline_seconds: NonNegativeFloat
+    warm_up_seconds: NonNegativeFloat
+    rounds: PositiveInt
+    telemetry: str | None = None
+    is_simulated: bool = False
+
+
+def variant_of(settings: BenchSettings) -> str:
+    """Name the form in which a model was measured, as far as it is not the usual one."""
+    mode = settings.power_mode
+    words = (
+        settings.precision,
+        f"batch {settings.batch}" if settings.batch > 1 else None,
+        f"{settings.streams} streams" if settings.streams > 1 else None,
+        None if mode is None else f"mode {mode}",
+        None if settings.cuda_graph else "no graph",
+        None if settings.transfers else "no transfers",
+        None if settings.fallback == "allow" else f"fallback {settings.fallback}",
+    )
+    return " ".join(filter(None, words))
+
+
+class BenchResult(Record):
+    """The document ``result.json``.
+
+    ``background`` is the load of ``cpu`` and ``gpu`` before the benchmark, ``checks`` are caveats
+    about the machine, and ``telemetry_problem`` is the reason for missing energy.
+    """
+
+    schema_version: Literal[2] = SCHEMA_VERSION
+    tegrascope: str
+    started_wall_ns: NonNegativeInt
+    ended_wall_ns: NonNegativeInt
+    is_partial: bool = False
+    is_simulated: bool = False
+    settings: BenchSettings
+    environment: Environment = Environment()
+    background: dict[str, Ratio] = {}
+    checks: tuple[Caveat, ...] = ()
+    telemetry_problem: str | None = None
+    models: tuple[ModelResult, ...] = ()
+    contention: Contention | None = None
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Libraries of all rounds and their versions."""
+        versions = dict(self.environment.versions)
+        for model in self.models:
+            for report in model.rounds:
+                versions.update(report.environment.versions)
+        return versions

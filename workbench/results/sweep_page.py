@@ -1,0 +1,212 @@
+"""A sweep as a document: the best below a limit, the front as a table and a drawing, the rest."""
+
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from typing import NamedTuple
+
+from ...daemon.measure.run_report import Figure
+from ...daemon.terminal import ABSENT, duration, joules, percent, points, rate, seconds
+from .document import Block, Drawing, Heading, Items, Table, Text, nice_step, shown, with_half
+from .records import BenchSettings, GoalName, Sweep, SweepPoint, variant_of
+
+_TITLES: dict[GoalName, str] = {
+    "latency": "latency",
+    "throughput": "throughput",
+    "energy": "energy per input",
+    "gpu_freed": "GPU freed",
+}
+_COLUMNS = ("p50", "p99", "inputs/s", "net per input", "GPU load", "GPU freed", "result")
+_ORDER = ("front", "above_limit", "dominated", "not_measured")
+
+
+def joules_per_input(point: SweepPoint) -> Figure | None:
+    """Return the net energy of an input of a batch."""
+    net = point.result.net_joules_per_inference
+    return None if net is None else net.times(1 / point.variant.batch)
+
+
+def sweep_blocks(sweep: Sweep, base: BenchSettings, *, is_page: bool = False) -> list[Block]:
+    """Return a sweep's answer; a page has the drawing and all points too."""
+    titles = [_title(point, base) for point in sweep.points]
+    running = [point for point in sweep.points if point.result.status == "ok"]
+    goals = ", ".join(_TITLES[goal] for goal in sweep.goals)
+    words = f"{len(sweep.front)} of {len(sweep.points)} points make the front of {goals}"
+    if sweep.front:
+        words += ": no other point surely beats them"
+    if sweep.exhaustive_seconds:
+        whole = duration(sweep.exhaustive_seconds)
+        words += f". It took {duration(sweep.seconds)}; all rounds of all points take {whole}"
+    blocks: list[Block] = [Text(f"{words}.")]
+    if base.latency_below_seconds is not None:
+        blocks.append(Items(list(_best(sweep, base.latency_below_seconds, titles))))
+    order = sorted(range(len(titles)), key=lambda n: (_ORDER.index(sweep.points[n].outcome), n))
+    shown_ones = [n for n in order if is_page or sweep.points[n].outcome == "front"]
+    rows = [(titles[n], *_cells(sweep.points[n], titles)) for n in shown_ones]
+    if is_page and (drawing := _draw(sweep, titles)) is not None:
+        blocks += [Heading("The front", 3), Text(_ABOUT, "under"), drawing]
+    if rows:
+        ends = frozenset({len(sweep.front) - 1}) if sweep.front else frozenset()
+        blocks.append(Table(("", *_COLUMNS), rows, ends=ends))
+    gone = len(running) - len(sweep.front)
+    if gone and not is_page:
+        blocks.append(Text(f"{gone} others were dropped; report.html has their figures."))
+    reasons: dict[str, list[str]] = {}
+    for title, point in zip(titles, sweep.points, strict=True):
+        reason = _reason(point, titles)
+        if reason is not None:
+            reasons.setdefault(reason, []).append(title)
+    blocks.append(Items([(", ".join(names), why) for why, names in reasons.items()], mark="! "))
+    return blocks
+
+
+def _reason(point: SweepPoint, titles: Sequence[str]) -> str | None:
+    """Return why a point is not on the front, or None if it is."""
+    if point.result.reason:
+        return point.result.reason
+    outputs = point.result.outputs
+    if outputs is not None and outputs.verdict == "wrong":
+        words = outputs.reason or "the reason is not known"
+        if outputs.relative_error is not None and outputs.limit is not None:
+            words += f"; relative error {outputs.relative_error:.2g}, limit {outputs.limit}"
+        return f"its outputs are wrong ({words})"
+    if point.outcome == "above_limit":
+        return "its 99th percentile is above the limit"
+    if point.outcome == "dominated" and point.dominated_by is not None:
+        return f"surely worse than {titles[point.dominated_by]}"
+    return None
+
+
+def _title(point: SweepPoint, base: BenchSettings) -> str:
+    return f"{point.result.device} {variant_of(point.variant.settings(base))}".strip()
+
+
+def _best(sweep: Sweep, limit: float, titles: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the best point at each goal below the limit, with those that may be as good."""
+    label = f"99th percentile below {seconds(limit)}"
+    if not sweep.best:
+        yield label, "no point of the front is certainly below it"
+    for goal, (first, *others) in sweep.best.items():
+        point = sweep.points[first]
+        figure: Figure | None = point.result.throughput_per_second
+        show: Callable[[float], str] = rate
+        if goal == "energy":
+            figure, show = joules_per_input(point), joules
+        words = f"{titles[first]} with {with_half(figure, show)}"
+        if others:
+            also = ", ".join(titles[n] for n in others)
+            words += f"; this measurement cannot tell it from {also}"
+        yield f"best {_TITLES[goal]}, {label}", words
+
+
+def _cells(point: SweepPoint, titles: Sequence[str]) -> tuple[str, ...]:
+    one = point.result
+    load = one.utilization.get("gpu")
+    words = {"above_limit": "above the limit", "not_measured": one.status}.get(point.outcome)
+    if point.outcome == "dominated" and point.dominated_by is not None:
+        words = f"worse than {titles[point.dominated_by]}"
+    if point.outcome == "not_measured" and "wrong_outputs" in one.flags:
+        words = "wrong outputs"
+    if point.dropped_after is not None:
+        words = f"{words}, after {point.dropped_after or 'no'} rounds"
+    return (
+        with_half(one.latency_seconds, seconds),
+        shown(one.latency, lambda found: seconds(found.p99_seconds)),
+        with_half(one.throughput_per_second, rate),
+        with_half(joules_per_input(point), joules),
+        shown(load, lambda figure: percent(figure.value)),
+        shown(one.gpu_freed, lambda figure: points(figure.value)),
+        words or point.outcome or ABSENT,
+    )
+
+
+# --- drawing --------------------------------------------------------------------------------------
+
+_ABOUT = (
+    "Each mark is a point; the filled ones make the front, and the lines through them are 95 %"
+    " intervals. Left and low is better. Accelerators differ in colour and shape."
+)
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _FOOT = 960, 360, 64, 168, 28, 44
+
+
+class _Mark(NamedTuple):
+    x: Figure
+    y: Figure
+    kind: int
+    is_front: bool
+    title: str
+
+
+def _draw(sweep: Sweep, titles: Sequence[str]) -> Drawing | None:
+    """Draw latency against energy per input, or time per input without energy."""
+    devices = list(dict.fromkeys(point.result.device for point in sweep.points))
+    has_energy = any(joules_per_input(point) for point in sweep.points)
+    marks = []
+    for title, point in zip(titles, sweep.points, strict=True):
+        x, speed = point.result.latency_seconds, point.result.throughput_per_second
+        y = joules_per_input(point)
+        if not has_energy and speed is not None and speed.value > 0:
+            y = Figure(value=1 / speed.value)
+        if x is not None and y is not None:
+            kind = devices.index(point.result.device)
+            marks.append(_Mark(x, y, kind, point.outcome == "front", title))
+    if not marks:
+        return None
+    name, show = ("Net energy per input", joules) if has_energy else ("Time per input", seconds)
+    return Drawing("\n".join(_svg(marks, devices, name, show)))
+
+
+def _svg(
+    marks: Sequence[_Mark], devices: Sequence[str], name: str, show: Callable[[float], str]
+) -> Iterator[str]:
+    largest = (max(mark.x.value for mark in marks), max(mark.y.value for mark in marks))
+    steps = [nice_step(value) for value in largest]
+    tops = [step * (int(value / step) + 1) for step, value in zip(steps, largest, strict=True)]
+    bottom, right = _TOP + _HEIGHT, _WIDTH - _RIGHT
+
+    def x(value: float) -> float:
+        return _LEFT + min(max(value / tops[0], 0.0), 1.0) * (right - _LEFT)
+
+    def y(value: float) -> float:
+        return bottom - min(max(value / tops[1], 0.0), 1.0) * _HEIGHT
+
+    front = [mark.title for mark in marks if mark.is_front]
+    yield (
+        f'<svg class="figure" viewBox="0 0 {_WIDTH} {bottom + _FOOT}" role="img"'
+        f' aria-label="{name} against latency">'
+    )
+    yield f"<desc>On the front: {escape(', '.join(front) or 'none')}.</desc>"
+    yield f'<text class="title" x="{_LEFT}" y="{_TOP - 10}">{name}</text>'
+    yield f'<text class="tick" x="{right}" y="{bottom + 34}">latency p50</text>'
+    for number in range(round(tops[0] / steps[0]) + 1):
+        at = number * steps[0]
+        label = seconds(at) if at else "0"
+        yield f'<text class="time" x="{x(at):.1f}" y="{bottom + 16}">{label}</text>'
+    for number in range(round(tops[1] / steps[1]) + 1):
+        at = y(number * steps[1])
+        label = show(number * steps[1]) if number else "0"
+        yield f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>'
+        yield f'<text class="tick" x="{_LEFT - 6}" y="{at + 4:.1f}">{label}</text>'
+    for mark in sorted(marks, key=lambda one: one.is_front):
+        at, high, line = x(mark.x.value), y(mark.y.value), f"curve line{mark.kind + 1}"
+        if mark.is_front and mark.x.low is not None and mark.x.high is not None:
+            ends = f'x1="{x(mark.x.low):.1f}" x2="{x(mark.x.high):.1f}"'
+            yield f'<line class="{line}" {ends} y1="{high:.1f}" y2="{high:.1f}"/>'
+        if mark.is_front and mark.y.low is not None and mark.y.high is not None:
+            ends = f'y1="{y(mark.y.low):.1f}" y2="{y(mark.y.high):.1f}"'
+            yield f'<line class="{line}" {ends} x1="{at:.1f}" x2="{at:.1f}"/>'
+        shape = _shape(mark.kind, at, high)
+        filled = f"shade{mark.kind % 4} {line}" if mark.is_front else line
+        tip = f"{mark.title}: {seconds(mark.x.value)}, {show(mark.y.value)}"
+        yield f'<{shape} class="{filled}"><title>{escape(tip)}</title></{shape.split()[0]}>'
+    for kind, device in enumerate(devices):
+        place = _TOP + 18 * kind
+        shape = _shape(kind, right + 16, place)
+        yield f'<{shape} class="shade{kind % 4} curve line{kind + 1}"/>'
+        yield f'<text class="name" x="{right + 28}" y="{place + 4}">{escape(device)}</text>'
+    yield "</svg>"
+
+
+def _shape(kind: int, x: float, y: float) -> str:
+    if kind % 2 == 0:
+        return f'circle cx="{x:.1f}" cy="{y:.1f}" r="5"'
+    return f'rect x="{x - 4.5:.1f}" y="{y - 4.5:.1f}" width="9" height="9"'

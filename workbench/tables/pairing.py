@@ -1,0 +1,259 @@
+"""Runs that a person wrote down, paired with recorded logs by the code of the daemon."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import tzinfo
+from platform import python_version
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+
+from ... import __version__
+from ...collectors.board.boards import RailRule, find_rail_rule, rail_rules
+from ...daemon.measure import quality
+from ...daemon.measure.correlate import correlate
+from ...daemon.measure.energy import interval_ns
+from ...daemon.measure.energy_report import energy_of_parts, timing
+from ...daemon.measure.run_report import Environment, Flag, RunReport, RunTrace, Span
+from ...parsers.errors import UserError
+from ...parsers.signals import RAIL_POWER
+from .recorded_log import Given, GivenRun, Place, RecordedLog, in_flight, recorded_logs
+
+# Fields that a recorded run cannot have. They are left out of the report, so that a column of that
+# name in the table of runs is kept as it is.
+_NEVER = {
+    *("workload", "model", "model_sha256", "backend", "lateness_seconds", "latency", "stages"),
+    *("cold_start_seconds", "process_peak_bytes"),
+}
+_SHARED = ("inferences", "units", "unit", "device", "batch")
+# In intervals. Readings do not show a shorter pause: it counts with the requests.
+_LEAST_PAUSE = 3
+
+
+class Recorded(NamedTuple):
+    """Runs in the order of the table: row, ``log`` and report; an error for each other row."""
+
+    documents: list[dict[str, Any]]
+    problems: list[UserError]
+
+
+class _Placed(NamedTuple):
+    """A run in a log; ``reason`` says why it has no figures."""
+
+    run: GivenRun
+    run_id: str
+    log: RecordedLog
+    begin: Place
+    end: Place
+    reason: str | None
+
+    @property
+    def span(self) -> Span:
+        """Its window, without what lies before the log."""
+        return Span(begin_ns=max(self.begin.ns, 0), end_ns=max(self.end.ns, 0))
+
+    @property
+    def behind_ns(self) -> int:
+        """The time that is added to a time of the run to get its place in the log."""
+        return self.begin.ns - self.run.start.ns
+
+    def clock_seconds(self) -> float | None:
+        """Return the uncertainty of the readings' times against the run's; ``None`` if unknown."""
+        if self.reason is not None:
+            return None
+        found = self.log.clock_seconds(self.span.begin_ns, self.span.end_ns)
+        error_ns = max(self.begin.error_ns, self.end.error_ns)
+        return None if found is None else found + error_ns / 1e9
+
+
+def correlate_recorded(
+    telemetry: pandas.DataFrame,
+    given: Given,
+    *,
+    zone: tzinfo | None = None,
+    board: str | None = None,
+    simulated: bool = False,
+) -> Recorded:
+    """Pair each run with the telemetry of its window; see ``frames.correlate``.
+
+    A run that no log covers is reported as ``skipped``, with the reason and without figures.
+
+    Raises:
+        UserError: The telemetry has no record, or the name of the rail rule is unknown.
+    """
+    rule = None if board is None else _find_board(board)
+    logs = recorded_logs(telemetry, zone)
+    if not logs:
+        raise UserError("the telemetry has no record", "name a log that tegrastats wrote")
+    problems = list(given.problems)
+    placed: list[_Placed] = []
+    names, seen = Counter(run.name for run in given.runs), Counter[str]()
+    for run in given.runs:
+        seen[run.name] += 1
+        run_id = run.name if names[run.name] == 1 else f"{run.name}#{seen[run.name]}"
+        try:
+            placed.append(_place(run, run_id, logs))
+        except UserError as problem:
+            problems.append(UserError(f"{run.where}: {problem.message}", problem.remedy))
+    documents = []
+    for one, others in _with_others(placed):
+        report = _report(one, rule, others, simulated=simulated)
+        documents.append(_document(one, report) | _in_flight(one, report, rule))
+    return Recorded(documents, problems)
+
+
+def _find_board(name: str) -> RailRule:
+    rules = {rule.name.casefold(): rule for rule in rail_rules()}
+    if name.casefold() not in rules:
+        names = ", ".join(repr(rule.name) for rule in rules.values())
+        raise UserError(f"there is no rail rule {name!r}", f"use one of {names}")
+    return rules[name.casefold()]
+
+
+def _place(run: GivenRun, run_id: str, logs: Sequence[RecordedLog]) -> _Placed:
+    """Return the log that covers a run, and the run's place in it.
+
+    Raises:
+        UserError: No log has the clock of its times, or they may mean two windows.
+    """
+    if "elapsed" in (run.start.clock, run.end.clock) and len(logs) > 1:
+        raise UserError(
+            f"seconds since the first record are ambiguous with {len(logs)} logs",
+            "write ISO 8601 times, or give one log at a time",
+        )
+    placed: list[_Placed] = []
+    refused: list[UserError] = []
+    for log in logs:
+        try:
+            placed.append(_place_in(log, run, run_id))
+        except UserError as error:
+            refused.append(error)
+    covered = [one for one in placed if one.reason is None]
+    if len(covered) > 1:
+        names = " and in ".join(one.log.name for one in covered)
+        raise UserError(f"the run lies in {names}", "give one log at a time")
+    if not placed:
+        raise refused[0]
+    return (covered or placed)[0]
+
+
+def _place_in(log: RecordedLog, run: GivenRun, run_id: str) -> _Placed:
+    windows = [
+        (begin, end)
+        for begin in log.clock.places(run.start)
+        for end in log.clock.places(run.end)
+        if begin.ns < end.ns
+    ]
+    covered = [(begin, end) for begin, end in windows if begin.ns >= 0 and end.ns <= log.last_ns]
+    if len(covered) > 1:
+        raise UserError(
+            "the log's clock went back, and the run may be in several places",
+            "write times with their UTC offset, or seconds since the first record",
+        )
+    if covered:
+        return _Placed(run, run_id, log, *covered[0], None)
+    if not windows:
+        raise UserError("the run ends before it begins", "correct start or end")
+    begin, end = windows[0]
+    if begin.ns > log.last_ns or end.ns < 0:
+        reason = "it is outside the log"
+    else:
+        reason = "it begins before the log" if begin.ns < 0 else "it ends after the log"
+    reason += f": from {begin.ns / 1e9:.3f} to {end.ns / 1e9:.3f} s"
+    reason += f", and {log.name} has 0 to {log.last_ns / 1e9:.3f} s"
+    return _Placed(run, run_id, log, begin, end, reason)
+
+
+def _with_others(
+    placed: Sequence[_Placed],
+) -> Iterator[tuple[_Placed, Mapping[str, Sequence[Span]]]]:
+    """Yield each run with those that it may overlap."""
+    begins = np.array([one.span.begin_ns for one in placed], np.int64)
+    ends = np.array([one.span.end_ns for one in placed], np.int64)
+    for i, one in enumerate(placed):
+        near = np.flatnonzero((begins < ends[i]) & (begins[i] < ends))
+        others = (placed[j] for j in near.tolist() if j != i)
+        yield one, {o.run_id: (o.span,) for o in others if o.log is one.log and o.reason is None}
+
+
+def _report(
+    one: _Placed, rule: RailRule | None, others: Mapping[str, Sequence[Span]], *, simulated: bool
+) -> RunReport:
+    run, span, log = one.run, one.span, one.log
+    wall_ns = run.start.ns if run.start.clock == "unix" else log.clock.wall_ns(one.begin.ns)
+    trace = RunTrace(
+        run_id=one.run_id,
+        workload=run.name,
+        backend="recorded",
+        device=run.device,
+        started_ns=span.begin_ns,
+        started_wall_ns=wall_ns or 0,
+        batch=run.batch,
+        ended_ns=span.end_ns,
+        outcome="ok" if one.reason is None else "skipped",
+        reason=one.reason,
+        counts_inferences=run.inferences is not None,
+        inference_count=run.inferences,
+        unit=run.unit,
+        units=run.units,
+    )
+    for begin_ns, end_ns in run.requests:
+        trace.start_ns.append(begin_ns + one.behind_ns)
+        trace.latency_ns.append(end_ns - begin_ns)
+    cut = None
+    clock_seconds = one.clock_seconds()
+    flags: list[Flag] = []
+    if one.begin.jumped or one.end.jumped:
+        flags.append("clock_step")
+    if one.reason is None and clock_seconds is None:
+        flags.append("times_assumed")
+    if one.reason is None:
+        trace.begins["steady"], trace.ends["steady"] = span.begin_ns, span.end_ns
+        cut = log.cut(span.begin_ns, span.end_ns)
+        rule = rule or find_rail_rule(RAIL_POWER.by_label(cut.columns))
+    return correlate(
+        trace,
+        cut,
+        rule=rule,
+        others=others,
+        environment=Environment(
+            board=None if rule is None else rule.name,
+            telemetry_source="log",
+            simulated=simulated,
+            versions={"tegrascope": __version__, "python": python_version()},
+        ),
+        flags=flags,
+        clock_seconds=clock_seconds,
+    )
+
+
+def _in_flight(one: _Placed, report: RunReport, rule: RailRule | None) -> dict[str, Any]:
+    """Return time and energy with a request in flight, of a run with pauses between requests."""
+    if not one.run.requests or report.energy is None:
+        return {}
+    cut = one.log.cut(one.span.begin_ns, one.span.end_ns)
+    rule = rule or find_rail_rule(RAIL_POWER.by_label(cut.columns))
+    times = in_flight(one.run.requests, _LEAST_PAUSE * (interval_ns(cut.times_ns) or 0.0))
+    if rule is None or len(times) < 2:
+        return {}
+    parts = [Span(begin_ns=a + one.behind_ns, end_ns=b + one.behind_ns) for a, b in times]
+    reading = timing(report.environment, one.clock_seconds(), quality.late_seconds(cut))
+    joules = energy_of_parts(quality.timed(cut), parts, rule, reading)
+    shown = {"seconds": sum(part.seconds for part in parts), "parts": len(parts)}
+    return {"in_flight": shown | {"joules": joules and joules.model_dump()}}
+
+
+def _document(one: _Placed, report: RunReport) -> dict[str, Any]:
+    """Return a run's row, log and report; a cell that would hide a field is ``given.NAME``."""
+    own = {"log": one.log.name, **report.model_dump(mode="json", exclude=_NEVER)}
+    if not own["started_wall_ns"]:
+        del own["started_wall_ns"]
+    if one.run.inferences is None:
+        own["inferences"] = None
+    cells = {
+        f"given.{name}" if name in own else name: cell
+        for name, cell in one.run.cells.items()
+        if name not in _SHARED
+    }
+    return cells | own

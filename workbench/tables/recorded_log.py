@@ -1,0 +1,511 @@
+"""One recorded log: its records by time, and the place of a written time among them."""
+
+import csv
+import re
+from array import array
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone, tzinfo
+from decimal import Decimal
+from numbers import Real
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+import pandas
+
+from ...collectors.lines.collector import regular_lateness, seconds_behind, usual_lateness
+from ...daemon.measure.blocks import WindowSlice
+from ...daemon.measure.run_report import Device
+from ...parsers import signals
+from ...parsers.errors import PIP_INSTALL, UserError
+from ...parsers.inference.events import unit_name
+from ...parsers.tegrastats.digits import Floats, Integers
+from ...parsers.tegrastats.prefix import EARLIEST_EPOCH_SECONDS
+from ...parsers.values import decode_text
+
+REQUIRED = ("name", "start", "end")
+_HEADER = "begin it with name,start,end,inferences,device"
+_LATEST_SECONDS = 9_000_000_000
+_ISO = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d{1,12})?)? ?(Z|[+-]\d\d:?\d\d)?",
+    re.ASCII | re.IGNORECASE,
+)
+_TIMES = (
+    "write ISO 8601 (2025-06-25T09:43:17.5+02:00), seconds since 1970, or seconds since the "
+    "first record of the log"
+)
+
+
+Clock = Literal["unix", "local", "elapsed"]
+
+
+class GivenTime(NamedTuple):
+    """A time as it was written down, in nanoseconds of its clock.
+
+    Attributes:
+        clock: ``unix``: since 1970 in UTC; ``local``: as the log prints it, counted from 1970 as
+            if it were UTC; ``elapsed``: since the first record of the log.
+    """
+
+    clock: Clock
+    ns: int
+
+
+def in_flight(requests: Iterable[tuple[int, int]], gap_ns: float) -> list[tuple[int, int]]:
+    """Return the times with a request in flight, or with a pause of up to ``gap_ns``.
+
+    >>> in_flight([(0, 10), (5, 20), (40, 50)], gap_ns=5)
+    [(0, 20), (40, 50)]
+    """
+    parts: list[tuple[int, int]] = []
+    for begin, end in requests:
+        if parts and begin <= parts[-1][1] + gap_ns:
+            parts[-1] = parts[-1][0], max(parts[-1][1], end)
+        else:
+            parts.append((begin, end))
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRun:
+    """One row; ``where`` is its place for error messages, ``cells`` the row as it is written.
+
+    ``requests`` are start and end of each, by start, in nanoseconds since 1970, if they are known.
+    """
+
+    where: str
+    name: str
+    start: GivenTime
+    end: GivenTime
+    inferences: int | None
+    units: float | None
+    unit: str | None
+    device: Device
+    batch: int
+    cells: Mapping[str, Any]
+    requests: Sequence[tuple[int, int]] = ()
+
+
+class Given(NamedTuple):
+    """The rows that can be read, in order, and an error for each of the others."""
+
+    runs: list[GivenRun]
+    problems: list[UserError]
+
+
+def read_time(cell: object) -> GivenTime:
+    """Read a time.
+
+    Args:
+        cell: ISO 8601, with or without offset; a ``datetime``; or a number of seconds, from
+            100 000 000 since 1970, below that since the first record of the log.
+
+    Raises:
+        ValueError: It is none of these.
+
+    >>> read_time("1970-01-02T01:00:00.5+01:00"), read_time("12.5")
+    (GivenTime(clock='unix', ns=86400500000000), GivenTime(clock='elapsed', ns=12500000000))
+    """
+    text = str(cell).strip()
+    if isinstance(cell, datetime) or _ISO.fullmatch(text):
+        given = cell if isinstance(cell, datetime) else text.replace(",", ".")
+        time = pandas.Timestamp(given)
+        ns = time.as_unit("ns").value  # below 0 for NaT
+        if not 0 <= ns < _LATEST_SECONDS * 10**9:
+            raise ValueError(text)
+        return GivenTime("local" if time.tzinfo is None else "unix", ns)
+    try:
+        seconds = Decimal(text)
+    except ArithmeticError:
+        raise ValueError(text) from None
+    if not seconds.is_finite() or not 0 <= seconds < _LATEST_SECONDS:
+        raise ValueError(text)
+    clock: Clock = "unix" if seconds >= EARLIEST_EPOCH_SECONDS else "elapsed"
+    return GivenTime(clock, round(seconds * 10**9))
+
+
+def read_runs(path: Path) -> Given:
+    """Read a table of runs.
+
+    Args:
+        path: CSV with the columns ``name``, ``start``, ``end``, and optionally ``inferences``,
+            ``units``, ``unit``, ``device`` and ``batch``. Other columns are kept.
+
+    Raises:
+        UserError: It cannot be read, or lacks a column.
+    """
+    try:
+        text = decode_text(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror})", "name a CSV file") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a text file", "name a CSV file") from None
+    reader = csv.reader(text.splitlines(), skipinitialspace=True)
+    problems: list[UserError] = []
+    rows: list[tuple[str, Mapping[Hashable, object]]] = []
+    header: list[str] = []
+    try:
+        for cells in filter(any, reader):
+            where = f"{path} line {reader.line_num}"
+            if not header:
+                header = [cell.strip() for cell in cells]
+                _check_columns(header, str(path))
+            elif len(cells) != len(header):
+                wrong = f"{where}: {len(cells)} cells for {len(header)} columns"
+                problems.append(UserError(wrong, "write one cell per column"))
+            else:
+                rows.append((where, dict(zip(header, cells, strict=True))))
+    except csv.Error as error:
+        raise UserError(f"{path} line {reader.line_num}: {error}", "write it as CSV") from None
+    if not header:
+        raise UserError(f"{path} is empty", _HEADER)
+    given = given_runs(rows)
+    return Given(given.runs, problems + given.problems)
+
+
+def _check_columns(names: Iterable[Hashable], where: str) -> None:
+    columns = list(names)
+    for name in REQUIRED:
+        if name not in columns:
+            raise UserError(f"{where} has no column {name!r}", _HEADER)
+    for column in columns:
+        if columns.count(column) > 1:
+            raise UserError(f"{where} has two columns {column!r}", "give each its own name")
+
+
+def given_runs(rows: Iterable[tuple[str, Mapping[Hashable, object]]]) -> Given:
+    """Read rows of a table: the place of each for error messages, and its cells by column.
+
+    An empty cell and NaN are missing values.
+
+    Raises:
+        UserError: A column is missing.
+    """
+    given = Given([], [])
+    for where, cells in rows:
+        _check_columns(cells, where)
+        try:
+            given.runs.append(_run(where, cells))
+        except UserError as problem:
+            given.problems.append(problem)
+    return given
+
+
+def _run(where: str, cells: Mapping[Hashable, object]) -> GivenRun:
+    def wrong(column: str, remedy: str) -> UserError:
+        return UserError(f"{where}: {column} is {_text(cells[column]) or ''!r}", remedy)
+
+    def time(column: str) -> GivenTime:
+        try:
+            return read_time(cells[column])
+        except ValueError:
+            raise wrong(column, _TIMES) from None
+
+    def number(column: str, kind: str, least: int) -> Decimal | None:
+        text = _text(cells.get(column))
+        if text is None:
+            return None
+        try:
+            found = Decimal(text)
+            if not least <= found <= 10**15 or (kind == "whole number" and found != int(found)):
+                raise ValueError
+        except (ArithmeticError, ValueError):
+            raise wrong(column, f"write a {kind} from {least}, or nothing") from None
+        return found
+
+    def count(column: str, least: int) -> int | None:
+        found = number(column, "whole number", least)
+        return None if found is None else int(found)
+
+    name = _text(cells["name"])
+    if name is None:
+        raise UserError(f"{where} has no name", "give the run one")
+    start, end = time("start"), time("end")
+    if start.clock == end.clock and end.ns <= start.ns and start.clock != "local":
+        raise UserError(f"{where}: the run ends before it begins", "correct start or end")
+    device = _text(cells.get("device")) or "external"
+    if device not in get_args(Device):
+        raise wrong("device", f"use one of {', '.join(get_args(Device))}")
+    inferences, batch = count("inferences", 0), count("batch", 1) or 1
+    units, unit = number("units", "number", 0), None
+    if units is not None:
+        try:
+            unit = unit_name(_text(cells.get("unit")) or "unit")
+        except ValueError:
+            raise wrong("unit", "use small letters, digits and _, like token") from None
+    row = {str(column): cell for column, cell in cells.items()}
+    given = (inferences, None if units is None else float(units), unit)
+    return GivenRun(where, name, start, end, *given, cast(Device, device), batch, row)
+
+
+def _text(cell: object) -> str | None:
+    """Return the text of a cell; None for an empty one, which is NaN in pandas."""
+    if cell is None or (isinstance(cell, Real) and cell != cell):
+        return None
+    text = str(cell).strip()
+    return None if text in ("", "<NA>", "NaT") else text
+
+
+_SECOND_NS = 1_000_000_000
+_EPOCH = datetime(1970, 1, 1)
+_MOST_ASSUMED_RATIO = 0.1
+_WRITE_ZONE = "write times with their UTC offset, and give the log's zone: --timezone Europe/Berlin"
+_WRITE_ELAPSED = "write seconds since its first record"
+# The signals of tegrastats that a report of a run is made from.
+_OF_RUNS = frozenset(
+    {
+        *(signals.CPU_LOAD, signals.CPU_FREQUENCY, signals.EMC_LOAD, signals.EMC_FREQUENCY),
+        *(signals.GPU_LOAD, signals.GPU_FREQUENCY, signals.DLA_ON, signals.DLA_LOAD),
+        *(signals.DLA_FREQUENCY, signals.TEMPERATURE, signals.RAIL_POWER),
+    }
+)
+
+
+class Place(NamedTuple):
+    """A place in a log since its first record, and its uncertainty besides that of the records.
+
+    It has ``jumped`` if the clock showed that time twice.
+    """
+
+    ns: int
+    error_ns: int
+    jumped: bool
+
+
+class Stretch(NamedTuple):
+    """The first and last record between two jumps of a clock, since the first of the log.
+
+    The offset, which has an uncertainty, is the time that the clock showed minus that time.
+    """
+
+    begin_ns: int
+    end_ns: int
+    offset_ns: int
+    error_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogClock:
+    """Stretches of a recorder's time and of the printed time of one log; empty without one.
+
+    ``error_ns`` is the uncertainty of the first record.
+    """
+
+    unix: Sequence[Stretch]
+    local: Sequence[Stretch]
+    zone: tzinfo | None = None
+    error_ns: int = 0
+
+    def places(self, time: GivenTime) -> list[Place]:
+        """Return the place of a time in the log, or both if the clock went back.
+
+        Raises:
+            UserError: The log does not have that clock, or its clock jumped over that time.
+        """
+        if time.clock == "elapsed":
+            return [Place(time.ns, self.error_ns, False)]
+        own, other = self.unix, self.local
+        if time.clock == "local":
+            own, other = other, own
+        if own:
+            return _find(own, time.ns)
+        if not other:
+            raise UserError("the log has no times that are understood", _WRITE_ELAPSED)
+        if self.zone is None:
+            wrong = "local time without its zone" if self.local else "no local time"
+            raise UserError(f"the log prints {wrong}", _WRITE_ZONE)
+        if time.clock == "local":
+            return [place for ns in _to_unix(time.ns, self.zone) for place in _find(self.unix, ns)]
+        local_ns, fold = _to_local(time.ns, self.zone)
+        places = _find(self.local, local_ns)
+        if len(places) > 1 and fold is not None:
+            return [places[-1 if fold else 0]._replace(jumped=False)]
+        return places
+
+    def wall_ns(self, at_ns: int) -> int | None:
+        """Return nanoseconds since 1970 of a place in the log, or None if they are not known."""
+        if self.unix:
+            return at_ns + _stretch_at(self.unix, at_ns).offset_ns
+        if not self.local or self.zone is None:
+            return None
+        stretch = _stretch_at(self.local, at_ns)
+        found = _to_unix(at_ns + stretch.offset_ns, self.zone)
+        is_later = stretch.begin_ns > self.local[0].begin_ns
+        return found[-1 if is_later else 0]
+
+
+@dataclass(frozen=True)
+class RecordedLog:
+    """The records of one log, one per moment.
+
+    Attributes:
+        times_ns: shape (n,), rising, since the first record.
+        wall_ns: shape (n,), the same with the jumps of the clock that was read.
+        error_seconds: shape (n,), half the width of the uncertainty of a time; NaN for an assumed
+            one.
+    """
+
+    name: str
+    rows: pandas.DataFrame
+    times_ns: Integers
+    wall_ns: Integers
+    error_seconds: Floats
+    clock: LogClock
+
+    @property
+    def last_ns(self) -> int:
+        """Time of the last record, since the first."""
+        return int(self.times_ns[-1])
+
+    def cut(self, begin_ns: int, end_ns: int) -> WindowSlice:
+        """Return the records of a window, and one neighbour on each side if there is one."""
+        rows = self._around(begin_ns, end_ns)
+        part = self.rows.iloc[rows]
+        columns = {}
+        for name in part.columns:
+            if (signals.split(name) or (None,))[0] not in _OF_RUNS:
+                continue
+            column = part[name].to_numpy(np.float64, na_value=np.nan)
+            if not np.isnan(column).all():
+                columns[name] = array("d", column.tobytes())
+        if late := _lateness(part):
+            columns[signals.LATE_SECONDS.column()] = array("d", [late]) * len(part)
+        return WindowSlice(
+            array("q", self.times_ns[rows].tobytes()),
+            array("q", self.wall_ns[rows].tobytes()),
+            columns,
+        )
+
+    def clock_seconds(self, begin_ns: int, end_ns: int) -> float | None:
+        """Return the uncertainty of the times of a window.
+
+        It is None if it is not known: times are assumed at an edge, or for more than a tenth of
+        the records.
+        """
+        error = self.error_seconds[self._around(begin_ns, end_ns)]
+        assumed = np.isnan(error)
+        if assumed[:2].any() or assumed[-2:].any() or assumed.mean() > _MOST_ASSUMED_RATIO:
+            return None
+        return float(np.nanmax(error))
+
+    def _around(self, begin_ns: int, end_ns: int) -> slice:
+        first = int(np.searchsorted(self.times_ns, begin_ns, "left"))
+        last = int(np.searchsorted(self.times_ns, end_ns, "right"))
+        return slice(max(first - 1, 0), last + 1)
+
+
+def _lateness(rows: pandas.DataFrame) -> float:
+    """Return how late records regularly were, by their prefix and the seconds that they print."""
+    both = rows[["received", "time"]].dropna()
+    shown = [both[name].to_numpy("datetime64[ns]").astype(np.int64) for name in both]
+    behind = [seconds_behind(*at) for at in zip(*map(np.ndarray.tolist, shown), strict=True)]
+    return regular_lateness(usual_lateness(behind))
+
+
+def recorded_logs(telemetry: pandas.DataFrame, zone: tzinfo | None = None) -> list[RecordedLog]:
+    """Split a table of ``frames.read_log`` into its logs; the zone is that of printed times."""
+    logs = telemetry.groupby("log", sort=False, observed=True)
+    return [_log(str(name), rows, zone) for name, rows in logs]
+
+
+def _log(name: str, rows: pandas.DataFrame, zone: tzinfo | None) -> RecordedLog:
+    """Return the records of one log; of those at the same moment the first."""
+    times = np.rint(rows["elapsed_seconds"].to_numpy(np.float64) * 1e9).astype(np.int64)
+    steps = np.nan_to_num(rows["clock_step_seconds"].to_numpy(np.float64))
+    wall = times + np.rint(np.cumsum(steps) * 1e9).astype(np.int64)
+    kept = np.concatenate(([True], np.diff(times) > 0))
+    rows, times, wall = rows[kept], times[kept], wall[kept]
+    error = rows["elapsed_error_seconds"].to_numpy(np.float64)
+    clock = LogClock(
+        unix=_stretches(rows["received"], times, error),
+        local=_stretches(rows["time"], times, error),
+        zone=zone,
+        error_ns=0 if np.isnan(error[0]) else round(error[0] * 1e9),
+    )
+    return RecordedLog(name, rows, times, wall, error, clock)
+
+
+def _stretches(
+    column: "pandas.Series[pandas.Timestamp]", times: Integers, error: Floats
+) -> list[Stretch]:
+    """Return the stretches of a clock, whose column may lack some times."""
+    has = column.notna().to_numpy()
+    shown = column.to_numpy("datetime64[ns]").astype(np.int64)[has]
+    is_whole = not np.any(shown % _SECOND_NS) and (column.name == "time" or len(shown) > 1)
+    found = stretches(times[has], shown, _SECOND_NS if is_whole else 0)
+    # Times that were made from this clock have its error already.
+    return [one._replace(error_ns=0) for one in found] if np.any(error[has] > 0) else found
+
+
+def stretches(elapsed_ns: Integers, shown_ns: Integers, resolution_ns: int) -> list[Stretch]:
+    """Split a clock, which showed a time at each of n records, at its jumps.
+
+    A clock that is truncated to whole seconds is up to a second behind; an exact one has the
+    resolution 0. The offset makes this true for every record, or for as many as possible.
+    """
+    if not len(elapsed_ns):
+        return []
+    behind = shown_ns - elapsed_ns
+    jumps = np.flatnonzero(np.abs(np.diff(behind)) > resolution_ns + _SECOND_NS // 2) + 1
+    found = []
+    for part in np.split(np.arange(len(behind)), jumps):
+        low, high = int(behind[part].max()), int(behind[part].min()) + resolution_ns
+        offset, error = (low + high) // 2, abs(high - low) // 2
+        found.append(Stretch(int(elapsed_ns[part[0]]), int(elapsed_ns[part[-1]]), offset, error))
+    return found
+
+
+def _find(clock: Sequence[Stretch], shown_ns: int) -> list[Place]:
+    """Return the places at which a clock showed a time; the outer stretches have no end."""
+    places = []
+    for i, one in enumerate(clock):
+        ns = shown_ns - one.offset_ns
+        # Between the last record before a jump and the first after it, either stretch may hold.
+        begin = clock[i - 1].end_ns if i else one.begin_ns
+        end = clock[i + 1].begin_ns if i + 1 < len(clock) else one.end_ns
+        if begin <= ns <= end:
+            places.append(Place(ns, one.error_ns, False))
+    if len(places) > 1:
+        return [place._replace(jumped=True) for place in places]
+    if places:
+        return places
+    first, last = clock[0], clock[-1]
+    if shown_ns < first.begin_ns + first.offset_ns:
+        return [Place(shown_ns - first.offset_ns, first.error_ns, False)]
+    if shown_ns > last.end_ns + last.offset_ns:
+        return [Place(shown_ns - last.offset_ns, last.error_ns, False)]
+    raise UserError("the log's clock jumped over that time", _WRITE_ELAPSED)
+
+
+def _stretch_at(clock: Sequence[Stretch], at_ns: int) -> Stretch:
+    return next((one for one in clock if at_ns <= one.end_ns), clock[-1])
+
+
+def _to_local(unix_ns: int, zone: tzinfo) -> tuple[int, int | None]:
+    """Return local time as if it were UTC, and the fold of an hour that comes twice."""
+    seconds, fraction = divmod(unix_ns, _SECOND_NS)
+    local = (_EPOCH.replace(tzinfo=timezone.utc) + timedelta(seconds=seconds)).astimezone(zone)
+    is_twice = local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset()
+    shown = local.replace(tzinfo=None) - _EPOCH
+    return round(shown.total_seconds()) * _SECOND_NS + fraction, local.fold if is_twice else None
+
+
+def _to_unix(local_ns: int, zone: tzinfo) -> list[int]:
+    """Return the moments of a local time, earlier first; two where summer time ends."""
+    seconds, fraction = divmod(local_ns, _SECOND_NS)
+    local = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=zone)
+    found = {round(local.replace(fold=fold).timestamp()) * _SECOND_NS + fraction for fold in (0, 1)}
+    return sorted(found)
+
+
+def find_zone(name: str) -> ZoneInfo:
+    """Return a time zone by its name, or raise UserError if this machine does not have it."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise UserError(
+            f"time zone {name!r} is not known here",
+            f"name one like Europe/Berlin; if all are unknown, {PIP_INSTALL} tzdata",
+        ) from None
