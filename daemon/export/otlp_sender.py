@@ -1,8 +1,9 @@
 """The child that sends pages of metrics, and runs, to an OTLP receiver.
 
-It makes one attempt for each line of standard input, a JSON object, and answers with a line, an
-``Answer``. The SDK's exporters are not used: they read an answer of any length, and their time-out
-is of one read. The answer is read by ``http_peer``, with one deadline for the whole attempt.
+It makes one attempt for each line of standard input, a JSON object, and answers with a line, a
+``SendResult``. The SDK's exporters are not used: they read an answer of any length, and their
+time-out is of one read. The answer is read by ``http_peer``, with one deadline for the whole
+attempt.
 
 - Names and types of metrics: opentelemetry.io/docs/specs/otel/compatibility, "Prometheus and
   OpenMetrics". A summary of OTLP has a count and a sum, which ours lack, so its quantiles are sent
@@ -68,7 +69,7 @@ _MEDIA = "application/x-protobuf"
 _ANSWER_BYTES = _HEADERS_BYTES = 64 * 1024
 
 
-class Answer(NamedTuple):
+class SendResult(NamedTuple):
     """The end of an attempt.
 
     Attributes:
@@ -110,29 +111,31 @@ class Sender:
         self._context: SSLContext | None = None
         self._secrets = Secrets()
 
-    def send(self, document: Mapping[str, Any]) -> Answer:
+    def send(self, document: Mapping[str, Any]) -> SendResult:
         """Send ``page`` of ``time_ns``, or the run ``report``; return how the attempt ended."""
         try:
             request = self._page(document) if "page" in document else self._run(document["report"])
         except Exception as error:  # it must not keep the others back
-            return Answer("invalid", f"it cannot be sent: {type(error).__name__}: {error}")
+            return SendResult("invalid", f"it cannot be sent: {type(error).__name__}: {error}")
         try:
             self._read_files()
         except (OSError, ValueError) as error:
-            return Answer(None, str(error))
+            return SendResult(None, str(error))
         endpoint = self._settings["endpoint"]
         try:
             received = self._post(request)
         except TimeoutError:  # a packet filter shows nothing else
             seconds = f"{self._limits.seconds:g} s"
             why = f"no answer in time ({seconds}): the service may reach this host only"
-            return Answer(None, f"{endpoint} cannot be reached: {why} (docs/otlp.md)")
+            return SendResult(None, f"{endpoint} cannot be reached: {why} (docs/otlp.md)")
         except OversizeError as error:
             why = f"it answers with {error}"
-            return Answer(None, f"{endpoint} is not an OTLP receiver ({why}): check the address")
+            return SendResult(
+                None, f"{endpoint} is not an OTLP receiver ({why}): check the address"
+            )
         except (OSError, HTTPException, ValueError) as error:
             why = error_words(error, self._secrets)
-            return Answer(None, f"{endpoint} cannot be reached: {why}")
+            return SendResult(None, f"{endpoint} cannot be reached: {why}")
         answer = self._judge(received, request.points)
         if received.status in (401, 403):
             self._headers = None  # the file may change
@@ -177,35 +180,35 @@ class Sender:
             body = peer.read() if answer.status < 300 else peer.read_words().encode()
             return _Received(answer.status, media, body)
 
-    def _judge(self, received: _Received, points: int) -> Answer:
+    def _judge(self, received: _Received, points: int) -> SendResult:
         """Return the end of a request by its answer."""
         endpoint, status = self._settings["endpoint"], received.status
         what = f"{endpoint} answers {status}"
         if status < 200:
-            return Answer(None, f"{what}: it does not answer as HTTP/1.1")
+            return SendResult(None, f"{what}: it does not answer as HTTP/1.1")
         if status < 300:
             return self._judge_success(received, points)
         if status < 400:
-            return Answer(None, f"{what}: give the address to which it redirects")
+            return SendResult(None, f"{what}: give the address to which it redirects")
         if status in (401, 403):
-            return Answer(None, f"{what}: check headers_file")
+            return SendResult(None, f"{what}: check headers_file")
         end = None if status in _LATER or status >= 500 else "refused"
-        return Answer(end, f"{what}: {self._shown(received.body.decode('utf-8', 'replace'))}")
+        return SendResult(end, f"{what}: {self._shown(received.body.decode('utf-8', 'replace'))}")
 
-    def _judge_success(self, received: _Received, points: int) -> Answer:
+    def _judge_success(self, received: _Received, points: int) -> SendResult:
         """Return how many points of a page or run a receiver took, by the body of its answer."""
         endpoint = self._settings["endpoint"]
         try:
             refused, words = _refused_points(received)
         except (DecodeError, ValueError, TypeError, OverflowError, RecursionError):
             # A page of a web server, or anything else: nobody took the points.
-            return Answer(None, f"{endpoint} is not an OTLP receiver: check the address")
+            return SendResult(None, f"{endpoint} is not an OTLP receiver: check the address")
         if refused <= 0:
-            return Answer("sent")
+            return SendResult("sent")
         problem = f"{endpoint} refuses {refused} of {points}: {self._shown(words)}"
         if refused >= points:
-            return Answer("refused", problem)
-        return Answer("sent", problem, refused)
+            return SendResult("refused", problem)
+        return SendResult("sent", problem, refused)
 
     def _shown(self, words: str) -> str:
         return one_line(words, self._secrets)
@@ -433,7 +436,7 @@ def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def main(settings: Mapping[str, Any]) -> None:
     """Send each line of standard input, and answer it."""
     sender = Sender(settings)
-    print(json.dumps(Answer(None)), flush=True)  # the imports are done
+    print(json.dumps(SendResult(None)), flush=True)  # the imports are done
     for line in sys.stdin:
         print(json.dumps(sender.send(json.loads(line))), flush=True)
 

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tegrascope.collectors.base import SystemClock
 from tegrascope.daemon.export.metrics import Page
 from tegrascope.daemon.export.otlp import OtlpExport
-from tegrascope.daemon.export.otlp_sender import Answer, Sender, span_of
+from tegrascope.daemon.export.otlp_sender import Sender, SendResult, span_of
 from tegrascope.daemon.export.snapshot import LiveState
 from tegrascope.daemon.settings.config import Otlp
 from tests.fakes.otlp_receiver import Receiver, attributes, points, refused_part
@@ -117,7 +117,7 @@ def wait_for(what: Callable[[], object]) -> None:
 def test_every_series_of_the_page_arrives_with_its_value(receiver):
     """Names, labels and values, to the bit; no series is added, and none lacks."""
     live = full_state()
-    assert sender(receiver).send(a_page(live)) == Answer("sent")
+    assert sender(receiver).send(a_page(live)) == SendResult("sent")
     (got,) = receiver.pages()
     # The metrics of this process change between the two.
     ours = {key: v for key, v in series_of(page(live, "")).items() if key[0].startswith("tegra")}
@@ -213,7 +213,7 @@ def test_run_is_a_span_with_events(receiver):
         overlapping_runs=[OTHER],
     )
     document = json.loads(run.model_dump_json(exclude_none=True))
-    assert sender(receiver).send({"report": document}) == Answer("sent")
+    assert sender(receiver).send({"report": document}) == SendResult("sent")
     (span,) = receiver.spans()
     assert span.trace_id == UUID(RUN_ID).bytes
     assert span.span_id == UUID(RUN_ID).bytes[8:]
@@ -312,7 +312,7 @@ def test_refused_part_of_an_answer_in_json_is_read(receiver):
     receiver.body = b'{"partialSuccess": {"rejectedDataPoints": "2", "errorMessage": "old"}}'
     assert sender(receiver).send(a_page()).refused_points == 2
     receiver.body = b"{}"
-    assert sender(receiver).send(a_page()) == Answer("sent")
+    assert sender(receiver).send(a_page()) == SendResult("sent")
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_secret_comes_from_a_file_that_may_change(receiver, tmp_path):
     assert receiver.headers["x-scope-orgid"] == "lab:7"
     file.write_text("Authorization: Bearer new\n")
     receiver.status = 200
-    assert one.send(a_page()) == Answer("sent")
+    assert one.send(a_page()) == SendResult("sent")
     assert receiver.headers["authorization"] == "Bearer new"
 
 
@@ -404,7 +404,7 @@ def test_tls_takes_the_authority_of_a_file(tmp_path):
         lacks = sender(receiver, ca_file=str(tmp_path / "lacks.pem"))
         assert "lacks.pem" in lacks.send(a_page())[1]
         knows = sender(receiver, ca_file=str(tmp_path / "server.pem"))
-        assert knows.send(a_page()) == Answer("sent")
+        assert knows.send(a_page()) == SendResult("sent")
     finally:
         receiver.stop()
 
@@ -412,7 +412,7 @@ def test_tls_takes_the_authority_of_a_file(tmp_path):
 def test_what_cannot_be_sent_does_not_keep_the_rest_back(receiver):
     one = sender(receiver)
     assert one.send({"time_ns": 1, "page": "no page\n"})[0] == "invalid"
-    assert one.send(a_page()) == Answer("sent")
+    assert one.send(a_page()) == SendResult("sent")
 
 
 def test_nothing_is_lost_in_an_outage(receiver, start, caplog):
