@@ -119,7 +119,7 @@ DAMAGES: Mapping[str, tuple[Damage, str]] = {
     "row not UTF-8": (spoil_row("report", "CAST(x'7bff' AS TEXT)"), "bytes"),
     "row not JSON": (spoil_row("report", "substr(report, 2)"), "bytes"),
     "row not a report": (spoil_row("report", "'{}'"), "bytes"),
-    "row with another id": (spoil_row("run_id", "'x'"), "bytes"),
+    "row with another id": (spoil_row("run_id", "'x' || hex(randomblob(4))"), "bytes"),
 }
 OPEN_ONLY: Mapping[str, tuple[Damage, str]] = {
     "removed": (remove(""), "nothing"),
