@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 _PART_BYTES = 64 * 1024
+# Of the reader of an answer. The default of Python 3.14 is larger than the bound of a header.
+_BUFFER_BYTES = 8192
 _WORDS_BYTES = 4096
 # A shorter text is in many words that are no secret.
 _SHORTEST_SECRET, _SHORTEST_KEY = 4, 8
@@ -297,8 +299,9 @@ class _LimitedSocket:
     def makefile(self, mode: str) -> io.BufferedReader:  # noqa: ARG002 - http.client asks for "rb"
         raw = self._connected.makefile("rb", buffering=0)
         self._reader = _LimitedReader(raw, self._connected, self._deadline)
-        self._reader.allow("header", self._limits.header_bytes)
-        return io.BufferedReader(self._reader)
+        # The last read of the header may have the begin of the body, up to a whole buffer.
+        self._reader.allow("header", self._limits.header_bytes, spare=_BUFFER_BYTES)
+        return io.BufferedReader(self._reader, _BUFFER_BYTES)
 
     def allow_body(self) -> None:
         assert self._reader is not None
@@ -316,9 +319,9 @@ class _LimitedReader(io.RawIOBase):
         self._raw, self._connected, self._deadline = raw, connected, deadline
         self._part, self._at_most, self._left = "", 0, 0
 
-    def allow(self, part: str, at_most: int) -> None:
-        """Set how many more bytes may come, all of one part of the answer."""
-        self._part, self._at_most, self._left = part, at_most, at_most
+    def allow(self, part: str, at_most: int, spare: int = 0) -> None:
+        """Set how many more bytes of one part of the answer may come, and of what follows it."""
+        self._part, self._at_most, self._left = part, at_most, at_most + spare
 
     def readable(self) -> bool:
         return True

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import socket
 import ssl
 import subprocess
 import sys
@@ -322,3 +323,23 @@ class _Echo:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+def test_begin_of_a_body_does_not_count_as_header():
+    """One read of the connection may have both, and reads are larger on newer Pythons."""
+    body = b"x" * 200_000
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + body)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        limits = PeerLimits(seconds=60, header_bytes=256, body_bytes=1 << 20)
+        with HttpPeer(urlsplit(f"http://127.0.0.1:{server.getsockname()[1]}"), limits) as peer:
+            assert peer.ask("GET", "/").status == 200
+            assert peer.read() == body
+        thread.join()
