@@ -9,6 +9,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -24,6 +25,7 @@ from tegrascope.daemon.web.server import ConnectionLimits
 from tegrascope.daemon.web.web_config import WebRules
 from tegrascope.parsers.errors import UserError
 from tegrascope.workbench.doctor.software import judge_daemon
+from tests.fakes.processes import PATIENCE_SECONDS
 from tests.monitoring.servers import LISTENING, wait_for
 
 from .page_server import DEFAULT, Server, until_closed
@@ -434,21 +436,39 @@ def test_guessers_of_many_addresses_cost_a_tenth_of_the_time():
     assert clock.seconds == pytest.approx(100 + 50 + 49 * 9)
 
 
+class GatedVerifier(Verifier):
+    """A stand-in for bcrypt that begins when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+
+    def __call__(self, password: bytes, hashed: bytes) -> bool:
+        assert self.gate.wait(PATIENCE_SECONDS)
+        return super().__call__(password, hashed)
+
+
 def test_number_of_requests_that_wait_is_limited():
     """Beyond it, no password is verified; a request that leaves its place gives it back."""
-    verifier = Verifier()
+    verifier = GatedVerifier()
     passwords = Passwords(FixedClock(), verifier, burst=0, waiting_at_most=(3, 5))
 
     async def play() -> None:
         for _ in range(2):
             before = len(verifier.verified)
+            verifier.gate.clear()
             asked = [
-                passwords.refusal(
-                    basic("prom", f"{before}.{place}.{number}"), PROM, f"10.0.0.{place}"
+                asyncio.ensure_future(
+                    passwords.refusal(
+                        basic("prom", f"{before}.{place}.{number}"), PROM, f"10.0.0.{place}"
+                    )
                 )
                 for place in range(2)
                 for number in range(10)
             ]
+            # All of them ask before the first one is verified and gives its place back.
+            await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+            verifier.gate.set()
             assert set(await asyncio.gather(*asked)) == {429}
             assert len(verifier.verified) == before + 5
         assert await passwords.refusal(basic("prom", "pw"), PROM, "10.0.0.1") is None
