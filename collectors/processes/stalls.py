@@ -12,8 +12,7 @@ from collections import deque
 from contextlib import suppress
 from typing import ClassVar, NamedTuple
 
-STALLS_AT_MOST = 20
-"""Misses that are kept with the state of their process: the last ones."""
+from ...parsers.inference.marks import STALLS_AT_MOST
 
 # One look takes some microseconds: 0.05 % of this.
 _LOOK_NS = 10_000_000

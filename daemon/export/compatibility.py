@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from ...collectors.board.boards import RailRule
 from ...parsers import signals
+from ...parsers.rails import RailRule
 from ...parsers.signals import Family, Signal
 from ..settings.config import Tool
 from .snapshot import Snapshot

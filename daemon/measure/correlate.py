@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...collectors.board.boards import RailRule
-from ...collectors.catalog import is_played
 from ...parsers import signals
+from ...parsers.rails import RailRule
 from . import quality, rhythm
 from .blocks import WindowSlice
 from .counter import counter_total
@@ -131,7 +130,7 @@ def correlate(
         "outputs_changed": quality.outputs_changed(trace.outputs, trace.built),
         "foreign_dla_activity": bool(foreign),
     }
-    if not environment.simulated and not is_played(trace.backend, trace.device):
+    if not environment.simulated and not trace.is_played:
         placement = None if trace.built is None else trace.built.placement
         was_on = dla_was_on(samples, window, trace.device)
         seen["fallback"] = quality.fallback(trace.device, placement)

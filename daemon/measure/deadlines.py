@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
 
-from ...collectors.processes.stalls import STALLS_AT_MOST
 from ...parsers import signals
 from ...parsers.inference.events import Stall
+from ...parsers.inference.marks import STALLS_AT_MOST
 from ...parsers.signals import Signal
 from .blocks import WindowSlice
 from .dla import LAG_NS

@@ -10,7 +10,7 @@ from itertools import pairwise
 from math import fsum, isnan
 from typing import NamedTuple
 
-from ...collectors.board.boards import RailRule
+from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_COUNTER, RAIL_POWER
 from .counter import JUMP_RATIO, STILL_SECONDS, TICK_SECONDS
 from .run_report import Span

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from math import fsum, hypot, inf, isnan
 from typing import NamedTuple
 
-from ...collectors.board.boards import RailRule, averaging_seconds
 from ...parsers.inference.events import PhaseName
+from ...parsers.rails import RailRule, averaging_seconds
 from ...parsers.signals import RAIL_POWER
 from .blocks import WindowSlice
 from .counter import CounterEnergy, counter_energy, counter_fault, counter_total

@@ -29,7 +29,7 @@ from operator import mul, sub
 from random import Random
 from typing import NamedTuple
 
-from ...collectors.board.boards import RailRule
+from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER
 from .blocks import WindowSlice
 from .energy import LAG_SECONDS

@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 from math import dist, fsum, hypot, isnan, sqrt
 from typing import NamedTuple
 
-from ...collectors.board.boards import RailRule
+from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER
 from .blocks import WindowSlice
 from .energy import Curve, Timing, inside, interval_ns, known, total, window_energy

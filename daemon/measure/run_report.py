@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from ...collectors.processes.stalls import STALLS_AT_MOST
 from ...parsers.inference.events import (
     Counted,
     Finished,
@@ -28,6 +27,7 @@ from ...parsers.inference.events import (
     Stall,
     UnitCount,
 )
+from ...parsers.inference.marks import STALLS_AT_MOST
 from ...parsers.inference.placement import Built
 from ...parsers.records import Ratio, Record
 from ...parsers.values import Device as Device
@@ -555,6 +555,7 @@ class RunTrace:
     Attributes:
         outcome: An outcome set from outside (``timeout``) stays; else the worker's is used, with
             ``unavailable`` as ``failed``.
+        is_played: Whether the back-end only stands for the device, on which it does not run.
         uncertain_ns: Greatest error of an edge of the steady phase.
         start_ns: shape (n,), start of each inference of the steady phase; ``latency_ns`` is the
             duration of each, and ``stages_ns`` that of its stages.
@@ -576,6 +577,7 @@ class RunTrace:
     device: Device
     started_ns: int
     started_wall_ns: int
+    is_played: bool = False
     model: str | None = None
     batch: int = 1
     process: Process = field(default_factory=Process)

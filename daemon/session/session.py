@@ -14,7 +14,7 @@ from secrets import randbits
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...collectors.base import SYSTEM_CLOCK, Clock, Companion, LineSource
-from ...collectors.board.boards import RailRule
+from ...collectors.catalog import is_played
 from ...collectors.dla.tasks import BusyTime
 from ...collectors.lines.collector import LineCollector
 from ...collectors.simulator.physics import LoadBoard
@@ -29,6 +29,7 @@ from ...parsers.inference.events import (
     RunEvent,
     plural,
 )
+from ...parsers.rails import RailRule
 from ...parsers.values import DLAS
 from ..export.snapshot import LiveState, Snapshot
 from ..measure.correlate import correlate
@@ -403,6 +404,7 @@ def begin_trace(job: Job, session: Session) -> RunTrace:
         device=workload.device,
         started_ns=started_ns,
         started_wall_ns=session.clock.wall_ns(),
+        is_played=is_played(workload.backend_in_force, workload.device),
         model=workload.model_name,
         batch=workload.batch,
         unit=workload.unit,

@@ -19,11 +19,12 @@ from ...collectors.base import (
     Stamped,
     failure_text,
 )
-from ...collectors.board.boards import RailRule, find_rail_rule, is_tegra, read_board_facts
+from ...collectors.board.boards import find_rail_rule, is_tegra, read_board_facts
 from ...collectors.lines.collector import LineCollector, Opening
 from ...collectors.lines.program import ProcessSource, SocketLines
 from ...collectors.simulator.physics import LoadBoard
 from ...parsers.errors import UserError
+from ...parsers.rails import RailRule
 from ...parsers.records import Sample, flatten, has_root_fields
 from ...parsers.signals import GPU_LOAD, GPU_LOAD_NVML, LATE_SECONDS, SHARED, split
 from ..export.snapshot import LiveState, SourceState

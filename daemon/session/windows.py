@@ -13,10 +13,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 from pydantic import model_validator as _model_validator
 
-from ...collectors.processes.stalls import STALLS_AT_MOST
 from ...parsers.errors import UserError
 from ...parsers.inference.events import StageName, Stall, UnitCount, UnitName
-from ...parsers.inference.marks import PHASE_NAMES_AT_MOST, PHASES_AT_MOST, TIMES_AT_MOST
+from ...parsers.inference.marks import (
+    PHASE_NAMES_AT_MOST,
+    PHASES_AT_MOST,
+    STALLS_AT_MOST,
+    TIMES_AT_MOST,
+)
 from ...parsers.records import Record
 from ..measure.quality import MINIMUM_INFERENCES, MINIMUM_SAMPLES, MINIMUM_SECONDS
 from ..measure.run_report import Device, OnStep, RunTrace, WorkPhase

@@ -25,7 +25,6 @@ from pydantic import (
     model_validator,
 )
 
-from ...collectors.board.boards import RailRule
 from ...collectors.catalog import (
     BACKENDS,
     DEFAULT_SOURCE,
@@ -45,6 +44,7 @@ from ...parsers.errors import PIP_INSTALL
 from ...parsers.inference.events import InferenceSettings, UnitName
 from ...parsers.inference.placement import EngineCapability
 from ...parsers.inference.servers import KNOWN_COUNTERS, CounterPage, Server
+from ...parsers.rails import RailRule
 from ...parsers.values import (
     LABEL_NAME,
     LABEL_NAME_FORM,

@@ -29,8 +29,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ...collectors.base import Clock
-from ...collectors.board.boards import RailRule
 from ...parsers.errors import UserError
+from ...parsers.rails import RailRule
 from ..export.metrics import Page
 from ..export.snapshot import LiveState
 from ..measure.timeline import Timeline

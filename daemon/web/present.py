@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import __version__
-from ...collectors.board.boards import RailRule, identify
+from ...collectors.board.boards import identify
 from ...parsers import signals
+from ...parsers.rails import RailRule
 from ..export.snapshot import Snapshot, WorkloadState
 from ..measure.processes import DLA_SECONDS, dla_seconds
 from ..measure.run_report import Environment, Span

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from statistics import linear_regression
 from typing import NamedTuple
 
-from ...collectors.board.boards import RailRule
 from ...parsers import signals
+from ...parsers.rails import RailRule
 from ...parsers.values import DLAS
 from ..export.snapshot import Snapshot, WorkloadState
 from ..measure.energy import inside

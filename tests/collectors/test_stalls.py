@@ -6,11 +6,11 @@ import threading
 import pytest
 
 from tegrascope.collectors.processes.stalls import (
-    STALLS_AT_MOST,
     StallWatch,
     count_continuations,
 )
 from tegrascope.parsers.inference.events import Stall
+from tegrascope.parsers.inference.marks import STALLS_AT_MOST
 
 MS = 1_000_000
 

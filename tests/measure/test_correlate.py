@@ -523,7 +523,7 @@ def test_runs_in_flight_are_counted_once():
 def test_a_lane_that_the_cpu_plays_has_no_place():
     """A run on a simulated DLA claims nothing of a real one."""
     off = telemetry(**{"dla.0.on": OFF})
-    assert correlate(trace(*WHOLE), off, rule=RULE).quality == ()
+    assert correlate(trace(*WHOLE, is_played=True), off, rule=RULE).quality == ()
     simulated = Environment(simulated=True)
     played = correlate(trace(*WHOLE, backend="tensorrt"), off, rule=RULE, environment=simulated)
     assert played.quality == ("simulated",)

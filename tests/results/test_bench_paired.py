@@ -5,9 +5,9 @@ from array import array
 
 import pytest
 
-from tegrascope.collectors.board.boards import RailRule
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.run_report import Environment, Span
+from tegrascope.parsers.rails import RailRule
 from tegrascope.workbench.results.paired import (
     Readings,
     RoundPower,

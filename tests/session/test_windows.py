@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tegrascope.collectors.board.boards import RailRule
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.session import FAR_OFF_NS, RunTimes, Session
 from tegrascope.daemon.session.windows import (
@@ -21,6 +20,7 @@ from tegrascope.daemon.settings.config import Workload
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.inference.marks import TIMES_AT_MOST
+from tegrascope.parsers.rails import RailRule
 
 S, MS = 1_000_000_000, 1_000_000
 NOW = 7200 * S

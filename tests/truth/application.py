@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from tegrascope.collectors.application.lock_in import LockIn
-from tegrascope.collectors.board.boards import RailRule
 from tegrascope.daemon.measure.run_report import LockInReport
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.session import Session
@@ -24,6 +23,7 @@ from tegrascope.daemon.session.windows import RefusedMarkError, WindowKeeper
 from tegrascope.daemon.settings.config import Workload
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
+from tegrascope.parsers.rails import RailRule
 
 from .board import Load, Power, print_lines
 from .lock_in import WORLDS

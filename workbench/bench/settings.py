@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from ...collectors.board.boards import RailRule, read_power_modes
+from ...collectors.board.boards import read_power_modes
 from ...collectors.catalog import (
     REFERENCE_BACKEND,
     SIMULATED_SOURCE,
@@ -34,6 +34,7 @@ from ...daemon.settings.file import load_config
 from ...parsers.errors import PIP_INSTALL, UsageError, UserError
 from ...parsers.inference.events import InferenceSettings, Process
 from ...parsers.nvpmodel import find_mode
+from ...parsers.rails import RailRule
 from ..results.bench_page import name_of
 from ..results.records import BenchSettings
 

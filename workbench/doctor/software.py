@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ...collectors.backends.tensorrt_probe import Capabilities
 from ...collectors.base import Stamped
-from ...collectors.board.boards import RailRule, find_rail_rule
+from ...collectors.board.boards import find_rail_rule
 from ...collectors.board.machine import Answer, Machine
 from ...collectors.catalog import find_backend
 from ...collectors.children.process import Quiet
@@ -22,6 +22,7 @@ from ...collectors.models.files import facts_of
 from ...daemon.settings.config import Workload, split_listen
 from ...parsers.errors import PIP_INSTALL, ParseError, UserError
 from ...parsers.nvml import GpuFacts, parse_nvml_line
+from ...parsers.rails import RailRule
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
 from ...parsers.values import DLAS

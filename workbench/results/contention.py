@@ -8,7 +8,6 @@ from math import hypot
 from statistics import median
 from typing import NamedTuple, TypeAlias
 
-from ...collectors.board.boards import RailRule
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.energy_report import IDLE_PHASES, measure_energy, timing
 from ...daemon.measure.figures import difference, mean_energy, mean_of_most, mean_of_rounds
@@ -32,6 +31,7 @@ from ...daemon.measure.run_report import (
 )
 from ...daemon.measure.utilization import telemetry
 from ...parsers.inference.events import PhaseName
+from ...parsers.rails import RailRule
 from .records import BenchFlag, Contention, JointRound, LaneTogether, Placed, Status, Together
 from .summary import (
     Kind,

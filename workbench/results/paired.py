@@ -19,7 +19,6 @@ from math import erf, exp, fsum, hypot, inf, isnan, pi, sqrt
 from statistics import fmean
 from typing import NamedTuple
 
-from ...collectors.board.boards import RailRule
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.energy import Curve, settled
 from ...daemon.measure.energy_report import IDLE_PHASES, timing
@@ -27,6 +26,7 @@ from ...daemon.measure.figures import dot, inverse, student
 from ...daemon.measure.quality import late_seconds, timed
 from ...daemon.measure.run_report import Environment, Figure, RunReport, Span
 from ...daemon.measure.uncertainty import FEWEST_POINTS, NORMAL_95, wander
+from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER
 
 # Weight of the noise within rounds, in degrees of freedom, against the spread between rounds.

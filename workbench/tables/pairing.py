@@ -10,13 +10,14 @@ import numpy as np
 import pandas
 
 from ... import __version__
-from ...collectors.board.boards import RailRule, find_rail_rule, rail_rules
+from ...collectors.board.boards import find_rail_rule, rail_rules
 from ...daemon.measure import quality
 from ...daemon.measure.correlate import correlate
 from ...daemon.measure.energy import interval_ns
 from ...daemon.measure.energy_report import energy_of_parts, timing
 from ...daemon.measure.run_report import Environment, Flag, RunReport, RunTrace, Span
 from ...parsers.errors import UserError
+from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER
 from .recorded_log import Given, GivenRun, Place, RecordedLog, in_flight, recorded_logs
 
