@@ -567,7 +567,7 @@ class Store:
                 _LOG.info("the store writes again")
             self.problem = None
             if self._files is not None:
-                self._sizes = self._files.sizes
+                self._note_growth(self._files)
 
     def _ready(self) -> sqlite3.Connection:
         """Return the connection; save the runs and open the file again if it is not what it was."""
@@ -611,9 +611,16 @@ class Store:
             if is_busy:
                 raise sqlite3.OperationalError("its log was cut, and a reader keeps it")
             self._suspicion = "its log was cut"
+            log_bytes = files.sizes[1]
+        self._sizes = database_bytes, log_bytes
         if self._suspicion is not None:
             return self._examine()
         return None
+
+    def _note_growth(self, files: Files) -> None:
+        """Note what a write added; that a file shrank meanwhile is left to the next look."""
+        database_bytes, log_bytes = files.sizes
+        self._sizes = max(self._sizes[0], database_bytes), max(self._sizes[1], log_bytes)
 
     def _examine(self) -> _Damage | None:
         """Return damage that a new connection finds in the whole file.

@@ -499,3 +499,37 @@ def store_with_bad_row(tmp_path, daemon_store):
         return History(again.path)
 
     return make
+
+
+class CuttingBlock:
+    """Samples whose write cuts the database, after the store has looked whether it is whole."""
+
+    source, count = "tegrastats", 1
+    begin_ns = end_ns = wall_begin_ns = wall_end_ns = 1
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def data(self) -> bytes:
+        cut(lambda size: size // 2)(self.path)
+        return b"samples"
+
+
+def test_cut_between_the_look_and_the_end_of_a_write_is_noticed_by_the_next_look(
+    tmp_path, daemon_store
+):
+    path = tmp_path / "runs.db"
+    store = daemon_store(path)
+    told = finish(store, 0, 60)
+    checkpoint(path)
+    told |= finish(store, 60, 62)  # SQLite takes the number of pages from the log now
+    assert store.damages == 0
+    store.add_block(CuttingBlock(path))
+    assert store.problem is None
+    store.flush()
+    assert store.damages == 1
+    assert "was cut" in store.note
+    lost = told - stored(path)
+    assert 0 < len(lost) < len(told)
+    assert store.runs_lost == len(lost)
