@@ -61,15 +61,19 @@ def test_every_bit_comes_back(block):
 
 
 @given(blocks(PRINTED), st.integers(1, 200))
-def test_damage_is_told(block, place):
-    """A block that was cut short or changed is an error that says so, never other numbers."""
+def test_damage_never_gives_other_numbers(block, place):
+    """A block that was cut is an error; one that was changed too, or the bits had no meaning."""
     data = encode(block)
     with pytest.raises(CorruptBlockError):
         decode(data[: -min(place, len(data))])
     at = place % len(data)
     changed = data[:at] + bytes([data[at] ^ 0x20]) + data[at + 1 :]
-    with pytest.raises(CorruptBlockError):
-        decode(changed)
+    try:
+        decoded = decode(changed)
+    except CorruptBlockError:
+        return
+    # The last byte of deflate may have bits that nothing reads.
+    assert_same(decoded, block)
 
 
 @given(st.binary(max_size=60))
