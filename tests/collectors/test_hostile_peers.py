@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -239,11 +240,12 @@ def test_host_name_that_cannot_be_resolved_is_an_error_of_the_connection():
 
 @pytest.mark.parametrize("mode", ["endless 100", "endless header"])
 def test_header_has_a_bound_of_its_own(mode):
+    """From 3.14 on, Python itself counts interim answers."""
     limits = PeerLimits(seconds=60, header_bytes=4096, body_bytes=1 << 30)
     with (
         HostilePeer(mode) as server,
         HttpPeer(urlsplit(server.url), limits) as peer,
-        pytest.raises(OversizeError, match="more than 4 KiB of header"),
+        pytest.raises((OversizeError, HTTPException), match=r"4 KiB of header|interim"),
     ):
         peer.ask("GET", "/")
 
