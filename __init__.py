@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .collectors.application.lock_in import lock_in as lock_in
     from .collectors.application.window import window as window
-    from .daemon.measure.run_report import RunReport as RunReport
+    from .daemon.measure.report import RunReport as RunReport
     from .parsers.errors import ParseError as ParseError
     from .parsers.records import Sample as Sample
     from .parsers.tegrastats import parse_line as parse_line
@@ -22,7 +22,7 @@ __version__ = "0.2.0"
 # Each name is imported when it is first asked for, so that the package itself costs nothing.
 _HOMES = {
     "ParseError": ".parsers.errors",
-    "RunReport": ".daemon.measure.run_report",
+    "RunReport": ".daemon.measure.report",
     "Sample": ".parsers.records",
     "lock_in": ".collectors.application.lock_in",
     "parse_line": ".parsers.tegrastats",

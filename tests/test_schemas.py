@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 import pytest
 
 from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
-from tegrascope.daemon.measure.run_report import Energy, RailEnergy, RunReport
+from tegrascope.daemon.measure.report import Energy, RailEnergy, RunReport
 from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.inference.placement import Built, Placement
 from tegrascope.workbench.cli import main, make_parser

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.web.application import ENDPOINTS, Endpoint, Parameter
 
 _RUN = "#/components/schemas/RunReport"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tegrascope.daemon.commands.check_config import ConfigCheck
-from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.measure.report import RunReport
 from tegrascope.parsers.records import Sample
 from tegrascope.workbench.advise.compose import Advice
 from tegrascope.workbench.commands.doctor import Examination

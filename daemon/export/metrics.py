@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from ... import __version__
 from ...parsers.signals import SIGNALS, Family, split
 from ..measure.dla import POWERED
-from ..measure.run_report import CAUSES, UNKNOWN, Distribution, RunReport
+from ..measure.report import CAUSES, UNKNOWN, Distribution, RunReport
 from .snapshot import Histogram, MissCount, Snapshot, WorkloadState
 
 Number: TypeAlias = float | None

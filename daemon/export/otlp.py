@@ -13,7 +13,7 @@ from ...collectors.base import SYSTEM_CLOCK, Clock, Stamped, failure_text, pause
 from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child
 from ...parsers.errors import UserError
-from ..measure.run_report import RunReport
+from ..measure.report import RunReport
 from ..settings.config import Otlp
 from .metrics import Page
 from .snapshot import LiveState

@@ -12,7 +12,7 @@ from prometheus_client.samples import Exemplar
 
 from ...collectors.base import Stamped
 from ...parsers.records import Sample
-from ..measure.run_report import Environment, RunReport, SkipReason
+from ..measure.report import Environment, RunReport, SkipReason
 from ..settings.config import Limits
 
 if TYPE_CHECKING:

@@ -11,21 +11,11 @@ from .deadlines import deadline_report
 from .dla import InFlight, dla_was_on, foreign_dla_activity
 from .energy import interval_ns
 from .energy_report import IDLE_PHASES, measure_energy, module_curve, timing
+from .latency import distribution, throughput
 from .processes import other_processes
 from .quality import not_steady
-from .run_report import (
-    EnergyMethod,
-    Environment,
-    Figure,
-    Flag,
-    Interval,
-    ProcessShare,
-    RunReport,
-    RunTrace,
-    Span,
-    distribution,
-    throughput,
-)
+from .report import EnergyMethod, Environment, Figure, Flag, Interval, ProcessShare, RunReport, Span
+from .trace import RunTrace
 from .utilization import telemetry
 
 

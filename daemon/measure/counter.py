@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ...parsers.signals import RAIL_COUNTER, RAIL_COUNTER_AFTER, RAIL_COUNTER_READ, RAIL_POWER
 from .blocks import WindowSlice
-from .run_report import CounterFault, Span
+from .report import CounterFault, Span
 
 TICK_SECONDS = 0.1
 """Time between two updates of an energy counter; measured on busy server GPUs."""

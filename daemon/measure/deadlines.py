@@ -16,7 +16,8 @@ from ...parsers.inference.marks import STALLS_AT_MOST
 from ...parsers.signals import Signal
 from .blocks import WindowSlice
 from .dla import LAG_NS
-from .run_report import CAUSES, Cause, DeadlineReport, Miss, MissEvidence, RunTrace, Span
+from .report import CAUSES, Cause, DeadlineReport, Miss, MissEvidence, Span
+from .trace import RunTrace
 from .utilization import NORMAL_CAPS, clock_figures
 
 # Less unusual circumstances are not evidence.

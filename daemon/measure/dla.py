@@ -8,7 +8,7 @@ from typing import TypeVar
 from ...parsers import signals
 from ...parsers.signals import Signal
 from .blocks import WindowSlice
-from .run_report import Span, Utilization
+from .report import Span, Utilization
 
 TRACED = "ftrace"
 """The source of busy time that is counted task by task."""

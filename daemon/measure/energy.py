@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_COUNTER, RAIL_POWER
 from .counter import JUMP_RATIO, STILL_SECONDS, TICK_SECONDS
-from .run_report import Span
+from .report import Span
 
 GAP_INTERVALS = 5
 GAP_SECONDS = 2.0

@@ -23,16 +23,8 @@ from .energy import (
     window_energy,
 )
 from .quality import DRIFT_RATIO, baseline_drift
+from .report import Energy, EnergyMethod, Environment, Figure, Interval, RailEnergy, Span
 from .rhythm import Beat
-from .run_report import (
-    Energy,
-    EnergyMethod,
-    Environment,
-    Figure,
-    Interval,
-    RailEnergy,
-    Span,
-)
 from .uncertainty import FEWEST_POINTS, Wander, quantisation_watts, sampling_watts, wander
 
 IDLE_PHASES: tuple[PhaseName, ...] = ("baseline_before", "baseline_after")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from math import fsum, hypot, sqrt
 from typing import TypeVar
 
-from .run_report import Figure
+from .report import Figure
 from .uncertainty import student_95
 
 T = TypeVar("T")

@@ -33,16 +33,8 @@ from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER
 from .blocks import WindowSlice
 from .energy import LAG_SECONDS
-from .run_report import (
-    Figure,
-    Flag,
-    LockInProblem,
-    LockInReport,
-    OnStep,
-    Pattern,
-    RunTrace,
-    Span,
-)
+from .report import Figure, Flag, LockInProblem, LockInReport, Span
+from .trace import OnStep, Pattern, RunTrace
 from .uncertainty import quantisation_watts, student_95
 
 SHORTEST_STEP, LONGEST_STEP = 2.0, 6.0

@@ -17,7 +17,7 @@ from .blocks import WindowSlice
 from .energy import Curve, Timing, inside, interval_ns, known, total, window_energy
 from .energy_report import per_unit
 from .figures import dot, inverse, student
-from .run_report import Figure, Interval, PhaseEnergy, Span, WorkPhase
+from .report import Figure, Interval, PhaseEnergy, Span, WorkPhase
 from .uncertainty import FEWEST_POINTS, quantisation_watts, sampling_watts
 
 DELAYS, FINER = 5, 4

@@ -6,7 +6,7 @@ from math import isnan
 from ...parsers import signals
 from ...parsers.signals import Signal
 from .blocks import WindowSlice
-from .run_report import ProcessShare, Span
+from .report import ProcessShare, Span
 
 # A process counts as a user of the board from this share of the window on, of a CPU core or a DLA.
 _LEAST_SHARE = 0.005

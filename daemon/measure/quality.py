@@ -13,7 +13,7 @@ from ...parsers.signals import GPU_LOAD, LATE_SECONDS
 from ...parsers.values import DLAS
 from .blocks import WindowSlice
 from .energy import interval_ns, widest_gap_ns
-from .run_report import EnergyMethod, Flag, Span
+from .report import EnergyMethod, Flag, Span
 from .utilization import clock_figures, zone_figures
 
 MINIMUM_SECONDS, MINIMUM_SAMPLES, MINIMUM_INFERENCES = 10.0, 100, 200

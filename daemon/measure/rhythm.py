@@ -11,7 +11,7 @@ from operator import mul
 from typing import NamedTuple
 
 from .energy import Curve, inside
-from .run_report import Span
+from .report import Span
 
 ALIAS_PROBABILITY = 0.01
 ALIAS_HARMONICS = 3

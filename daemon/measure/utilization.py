@@ -13,7 +13,7 @@ from ...parsers.signals import Signal
 from .blocks import WindowSlice
 from .dla import beyond_powered, by_core, counted_shares, trace_errors
 from .energy import interval_ns
-from .run_report import Frequency, RunTelemetry, Span, Temperature, Utilization
+from .report import Frequency, RunTelemetry, Span, Temperature, Utilization
 
 Series = Sequence[float]
 Pairs = list[tuple[float, float]]

@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 from ...parsers.records import Record
 from .figures import subtract
-from .run_report import Figure
+from .report import Figure
 
 # With two runs each, Student's factor is 12.7: an interval of hundreds of percent, that says
 # nothing. From three on, the spread of the runs says something about the next run.

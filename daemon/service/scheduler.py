@@ -14,7 +14,7 @@ from cronsim import CronSim
 
 from ...parsers import signals
 from ..export.snapshot import Snapshot
-from ..measure.run_report import SkipReason
+from ..measure.report import SkipReason
 from ..session.executor import Executor, Verdict
 from ..session.session import InFlightRun, Job, Session, begin_trace, make_order
 from ..settings.config import Guards, Workload

@@ -17,7 +17,7 @@ from ...collectors.children.program import python_child
 from ...collectors.http_peer import Secrets
 from ...parsers.errors import ParseError
 from ...parsers.inference import events
-from ..measure.run_report import Outcome, SkipReason
+from ..measure.report import Outcome, SkipReason
 from ..settings.file import ConfigError, read_text
 
 _LOG = logging.getLogger(__name__)

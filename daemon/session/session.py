@@ -35,8 +35,9 @@ from ..export.snapshot import LiveState, Snapshot
 from ..measure.correlate import correlate
 from ..measure.energy import EnergyCounters
 from ..measure.energy_report import timing
-from ..measure.run_report import Environment, Pattern, RunReport, RunTrace, Span
+from ..measure.report import Environment, RunReport, Span
 from ..measure.timeline import Timeline
+from ..measure.trace import Pattern, RunTrace
 from ..settings.config import Limits, Telemetry, Workload
 from ..store.store import Store
 from .executor import Verdict

@@ -29,7 +29,7 @@ from ...parsers.records import Sample, flatten, has_root_fields
 from ...parsers.signals import GPU_LOAD, GPU_LOAD_NVML, LATE_SECONDS, SHARED, split
 from ..export.snapshot import LiveState, SourceState
 from ..measure.energy import EnergyCounters
-from ..measure.run_report import Environment
+from ..measure.report import Environment
 from ..measure.timeline import Timeline
 from ..settings.config import Config, Telemetry
 

@@ -23,7 +23,8 @@ from ...parsers.inference.marks import (
 )
 from ...parsers.records import Record
 from ..measure.quality import MINIMUM_INFERENCES, MINIMUM_SAMPLES, MINIMUM_SECONDS
-from ..measure.run_report import Device, OnStep, RunTrace, WorkPhase
+from ..measure.report import Device, WorkPhase
+from ..measure.trace import OnStep, RunTrace
 from ..settings.config import Workload, new_run_id
 from .executor import Verdict
 from .session import Job, Session, begin_trace

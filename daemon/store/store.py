@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 from ...collectors.base import open_regular
 from ...collectors.paths import exists
 from ...parsers.errors import UserError, file_error
-from ..measure.run_report import RunReport
+from ..measure.report import RunReport
 from ..measure.timeline import SealedBlock
 from .salvage import Files, Pages, Saved, missing_frames, save_runs
 

@@ -9,7 +9,7 @@ from ...parsers import signals
 from ...parsers.rails import RailRule
 from ..export.snapshot import Snapshot, WorkloadState
 from ..measure.processes import DLA_SECONDS, dla_seconds
-from ..measure.run_report import Environment, Span
+from ..measure.report import Environment, Span
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures
 from .troubles import Moment, Troubles

@@ -30,7 +30,7 @@ from ..measure.blocks import Block
 from ..measure.dla import POWERED, SOURCES, by_core
 from ..measure.energy import interval_ns
 from ..measure.figures import difference, mean_energy, mean_of_rounds, present
-from ..measure.run_report import Figure
+from ..measure.report import Figure
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures, gate_figures, load_figures, zone_figures
 from ..measure.winner import RUNS_NEEDED, MeanOfRuns, judge, without_vague_ends

@@ -17,7 +17,7 @@ from ...parsers.values import DLAS
 from ..export.snapshot import Snapshot, WorkloadState
 from ..measure.energy import inside
 from ..measure.energy_report import module_curve
-from ..measure.run_report import Span
+from ..measure.report import Span
 from ..measure.timeline import Timeline
 from ..measure.utilization import mean_present, throttle_counts
 

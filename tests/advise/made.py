@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tegrascope.daemon.measure.run_report import Distribution, Environment
+from tegrascope.daemon.measure.report import Distribution, Environment
 from tegrascope.workbench.results.records import (
     AcceleratorResult,
     BenchResult,

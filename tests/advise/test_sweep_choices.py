@@ -2,7 +2,7 @@
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import Energy, Environment, RunReport
+from tegrascope.daemon.measure.report import Energy, Environment, RunReport
 from tegrascope.parsers.errors import UserError
 from tegrascope.workbench.advise.choices import BenchSource
 from tegrascope.workbench.advise.compose import advise_on

@@ -17,7 +17,7 @@ from pathlib import Path
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.collectors.simulator.board import JumpClock, SimulatedBoard
 from tegrascope.collectors.simulator.physics import LoadBoard, board_model
-from tegrascope.daemon.measure.run_report import Environment
+from tegrascope.daemon.measure.report import Environment
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.executor import Verdict
 from tegrascope.daemon.session.session import InFlightRun, Job, Session

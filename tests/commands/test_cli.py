@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.daemon.commands import find_state_dir
-from tegrascope.daemon.measure.run_report import Distribution, Energy, RailEnergy, RunReport
+from tegrascope.daemon.measure.report import Distribution, Energy, RailEnergy, RunReport
 from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.inference.placement import Built, Placement
 from tegrascope.parsers.tegrastats import parse_line

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import Environment, Figure
+from tegrascope.daemon.measure.report import Environment, Figure
 from tegrascope.parsers.inference.events import Process
 from tegrascope.parsers.inference.placement import Built, Circumstances, Placement
 from tegrascope.workbench.compare.causes import causes_of

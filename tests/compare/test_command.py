@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import Figure, ProcessShare
+from tegrascope.daemon.measure.report import Figure, ProcessShare
 from tegrascope.daemon.store.store import Store
 from tegrascope.workbench.cli import main
 from tegrascope.workbench.compare.report import Comparison

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 from statistics import fmean, stdev
 
-from tegrascope.daemon.measure.run_report import (
+from tegrascope.daemon.measure.report import (
     Distribution,
     Environment,
     Figure,

@@ -12,7 +12,7 @@ from tegrascope.collectors.base import Stamped
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.export.compatibility import TOOLS, render
 from tegrascope.daemon.export.snapshot import Snapshot, SourceState
-from tegrascope.daemon.measure.run_report import Environment
+from tegrascope.daemon.measure.report import Environment
 from tegrascope.daemon.settings.config import Tool
 from tegrascope.parsers.records import flatten
 from tegrascope.parsers.tegrastats import parse_line

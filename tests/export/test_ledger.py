@@ -4,7 +4,7 @@ import threading
 
 from tegrascope.daemon.export.snapshot import LiveState, Snapshot, WorkloadState
 from tegrascope.daemon.measure.energy import EnergyCounters
-from tegrascope.daemon.measure.run_report import Environment, RunReport
+from tegrascope.daemon.measure.report import Environment, RunReport
 
 
 def report(run_id: str, workload: str) -> RunReport:

@@ -19,7 +19,8 @@ from tegrascope.daemon.export.snapshot import (
     SourceState,
     WorkloadState,
 )
-from tegrascope.daemon.measure.run_report import (
+from tegrascope.daemon.measure.latency import distribution
+from tegrascope.daemon.measure.report import (
     Distribution,
     Energy,
     Environment,
@@ -27,7 +28,6 @@ from tegrascope.daemon.measure.run_report import (
     RunTelemetry,
     Temperature,
     Utilization,
-    distribution,
 )
 from tegrascope.daemon.settings.config import Limits
 from tegrascope.parsers.inference.placement import Built, Placement

@@ -6,7 +6,7 @@ import pytest
 
 from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.collectors.backends.tensorrt_probe import ask_layers
-from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.inference.placement import (

@@ -10,7 +10,7 @@ import pytest
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.counter import TICK_SECONDS, counter_energy, counter_fault
 from tegrascope.daemon.measure.energy_report import timing
-from tegrascope.daemon.measure.run_report import Environment, Span
+from tegrascope.daemon.measure.report import Environment, Span
 
 S = 1_000_000_000
 

@@ -10,7 +10,8 @@ from tegrascope.daemon.measure.correlate import correlate
 from tegrascope.daemon.measure.dla import dla_was_on
 from tegrascope.daemon.measure.energy import Timing
 from tegrascope.daemon.measure.energy_report import energy_of_parts
-from tegrascope.daemon.measure.run_report import Environment, RunTrace, Span
+from tegrascope.daemon.measure.report import Environment, Span
+from tegrascope.daemon.measure.trace import RunTrace
 from tegrascope.daemon.session.session import RunTimes
 from tegrascope.parsers.inference.events import (
     Counted,

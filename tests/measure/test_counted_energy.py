@@ -9,7 +9,8 @@ import pytest
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.correlate import correlate
-from tegrascope.daemon.measure.run_report import Environment, RunTrace
+from tegrascope.daemon.measure.report import Environment
+from tegrascope.daemon.measure.trace import RunTrace
 from tegrascope.parsers.inference.events import Counted, Finished, Inferences, Phase
 
 S = 1_000_000_000

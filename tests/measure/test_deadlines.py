@@ -9,7 +9,8 @@ import pytest
 
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.correlate import correlate
-from tegrascope.daemon.measure.run_report import RunTrace, Span
+from tegrascope.daemon.measure.report import Span
+from tegrascope.daemon.measure.trace import RunTrace
 from tegrascope.parsers.inference.events import Inferences, Phase, Stall
 
 S, MS = 1_000_000_000, 1_000_000

@@ -16,7 +16,7 @@ from tegrascope.daemon.measure.dla import (
     foreign_dla_activity,
     trace_errors,
 )
-from tegrascope.daemon.measure.run_report import Span
+from tegrascope.daemon.measure.report import Span
 
 S = 1_000_000_000
 

@@ -16,7 +16,7 @@ from tegrascope.daemon.measure.energy import (
     settled,
     total,
 )
-from tegrascope.daemon.measure.run_report import Span
+from tegrascope.daemon.measure.report import Span
 from tegrascope.parsers.signals import RAIL_POWER
 
 SECOND = 1_000_000_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tegrascope.daemon.measure.run_report import distribution, percentile, throughput
+from tegrascope.daemon.measure.latency import distribution, percentile, throughput
 
 DURATIONS = st.lists(st.integers(0, 10**12), min_size=2, max_size=200)
 

@@ -10,7 +10,7 @@ from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.energy import Curve, Timing, settled, window_energy
 from tegrascope.daemon.measure.energy_report import energy_of_parts, measure_energy
 from tegrascope.daemon.measure.figures import mean_energy
-from tegrascope.daemon.measure.run_report import Figure, Span
+from tegrascope.daemon.measure.report import Figure, Span
 from tegrascope.daemon.terminal import joules
 from tegrascope.workbench.results.document import with_half
 from tegrascope.workbench.results.summary import joules_of

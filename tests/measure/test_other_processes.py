@@ -7,7 +7,7 @@ import pytest
 
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.processes import other_processes
-from tegrascope.daemon.measure.run_report import Span
+from tegrascope.daemon.measure.report import Span
 
 S = 1_000_000_000
 

@@ -16,7 +16,7 @@ from tegrascope.daemon.measure.quality import (
     suspended,
     telemetry_gap,
 )
-from tegrascope.daemon.measure.run_report import Span
+from tegrascope.daemon.measure.report import Span
 from tegrascope.parsers.inference.events import Outputs
 from tegrascope.parsers.inference.placement import Built, Placement
 

@@ -5,6 +5,7 @@ import statistics
 import pytest
 
 from tegrascope.daemon.measure.energy import Curve, integrate
+from tegrascope.daemon.measure.report import Span
 from tegrascope.daemon.measure.rhythm import (
     Beat,
     aliased,
@@ -15,7 +16,6 @@ from tegrascope.daemon.measure.rhythm import (
     rayleigh_probability,
     shown_cycles,
 )
-from tegrascope.daemon.measure.run_report import Span
 from tegrascope.daemon.measure.uncertainty import beat_watts, sampling_watts
 
 SECOND = 1_000_000_000

@@ -6,7 +6,7 @@ from math import nan
 import pytest
 
 from tegrascope.daemon.measure.blocks import WindowSlice
-from tegrascope.daemon.measure.run_report import Span
+from tegrascope.daemon.measure.report import Span
 from tegrascope.daemon.measure.utilization import abnormal_events, throttle_counts
 
 S = 1_000_000_000

@@ -22,8 +22,8 @@ from tegrascope.daemon.measure.energy import (
     window_energy,
 )
 from tegrascope.daemon.measure.energy_report import measure_energy
+from tegrascope.daemon.measure.report import Span
 from tegrascope.daemon.measure.rhythm import Beat
-from tegrascope.daemon.measure.run_report import Span
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.measure.uncertainty import (
     quantisation_watts,

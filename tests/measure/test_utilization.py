@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tegrascope.daemon.measure.blocks import WindowSlice
-from tegrascope.daemon.measure.run_report import Frequency, Span, Temperature, Utilization
+from tegrascope.daemon.measure.report import Frequency, Span, Temperature, Utilization
 from tegrascope.daemon.measure.utilization import overlap_ns, telemetry
 
 SECOND = 1_000_000_000

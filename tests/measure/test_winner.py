@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tegrascope.daemon.measure.figures import mean_of_rounds
-from tegrascope.daemon.measure.run_report import Figure
+from tegrascope.daemon.measure.report import Figure
 from tegrascope.daemon.measure.winner import RUNS_NEEDED, MeanOfRuns, judge, without_vague_ends
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tegrascope.collectors.base import Stamped, SystemClock
 from tegrascope.daemon.export.snapshot import LiveState, Snapshot, SourceState
-from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import Energy, Interval, PhaseEnergy, RailEnergy
+from tegrascope.daemon.measure.report import Energy, Interval, PhaseEnergy, RailEnergy
 
 from .board import report
 from .test_status_page import AUDIT, telemetry

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tegrascope.daemon.measure.run_report import (
+from tegrascope.daemon.measure.latency import distribution
+from tegrascope.daemon.measure.report import (
     Energy,
     Interval,
     RunReport,
@@ -13,7 +14,6 @@ from tegrascope.daemon.measure.run_report import (
     Span,
     Temperature,
     Utilization,
-    distribution,
 )
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.workbench.bench.run import Bench, Display

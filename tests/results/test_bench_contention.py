@@ -8,7 +8,7 @@ import pytest
 
 from tegrascope.collectors.simulator.physics import LoadBoard
 from tegrascope.daemon.measure.quality import MINIMUM_SAMPLES
-from tegrascope.daemon.measure.run_report import Energy, Interval, Span
+from tegrascope.daemon.measure.report import Energy, Interval, Span
 from tegrascope.daemon.settings.config import Telemetry
 from tegrascope.parsers.errors import UserError
 from tegrascope.workbench.bench.run import foreseen, groups_on, placements

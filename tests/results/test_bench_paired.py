@@ -6,7 +6,7 @@ from array import array
 import pytest
 
 from tegrascope.daemon.measure.blocks import WindowSlice
-from tegrascope.daemon.measure.run_report import Environment, Span
+from tegrascope.daemon.measure.report import Environment, Span
 from tegrascope.parsers.rails import RailRule
 from tegrascope.workbench.results.paired import (
     Readings,

@@ -7,7 +7,7 @@ from array import array
 import pytest
 
 from tegrascope.collectors.simulator.board import JumpClock
-from tegrascope.daemon.measure.run_report import Energy, Span
+from tegrascope.daemon.measure.report import Energy, Span
 from tegrascope.parsers.inference.events import Phase, Progress
 from tegrascope.workbench.bench.run import Display, outcome_of, outcome_of_joint
 from tegrascope.workbench.results.contention import Joint

@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 from tegrascope.daemon.measure.figures import difference, mean_of_rounds, student
-from tegrascope.daemon.measure.run_report import Energy, Figure, Interval
+from tegrascope.daemon.measure.report import Energy, Figure, Interval
 from tegrascope.workbench.results.summary import (
     joules_of,
     median_half_width,

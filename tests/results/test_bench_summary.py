@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import Environment, distribution
+from tegrascope.daemon.measure.latency import distribution
+from tegrascope.daemon.measure.report import Environment
 from tegrascope.parsers.inference.placement import Built, Placement
 from tegrascope.parsers.nvpmodel import PowerMode
 from tegrascope.workbench.results.bench_page import ROWS, rows_of

@@ -6,7 +6,7 @@ from itertools import product
 from math import sqrt
 from typing import NamedTuple
 
-from tegrascope.daemon.measure.run_report import distribution
+from tegrascope.daemon.measure.latency import distribution
 from tegrascope.workbench.results.front import (
     Drop,
     Known,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from tegrascope.daemon.measure.blocks import Block, encode
-from tegrascope.daemon.measure.run_report import (
+from tegrascope.daemon.measure.report import (
     DeadlineReport,
     Environment,
     Miss,

@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import Environment
+from tegrascope.daemon.measure.report import Environment
 from tegrascope.parsers.inference.placement import Built
 from tegrascope.workbench.compare.report import beside_published
 from tegrascope.workbench.results.bench_page import print_result, report_page

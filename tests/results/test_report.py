@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tegrascope.daemon.measure.blocks import Block, encode
-from tegrascope.daemon.measure.run_report import Environment, Interval, PhaseEnergy, ProcessShare
+from tegrascope.daemon.measure.report import Environment, Interval, PhaseEnergy, ProcessShare
 from tegrascope.daemon.measure.timeline import SealedBlock
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import RunReport, Span
+from tegrascope.daemon.measure.report import RunReport, Span
 from tegrascope.daemon.store.history import History
 from tegrascope.workbench.commands.execute import report_lines
 from tests.daemons import until_measured

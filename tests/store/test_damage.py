@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
 

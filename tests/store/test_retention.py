@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.measure.timeline import SealedBlock
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store, is_trusted

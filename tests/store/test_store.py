@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.measure.timeline import SealedBlock
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store

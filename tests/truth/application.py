@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from tegrascope.collectors.application.lock_in import LockIn
-from tegrascope.daemon.measure.run_report import LockInReport
+from tegrascope.daemon.measure.report import LockInReport
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.session import Session
 from tegrascope.daemon.session.windows import RefusedMarkError, WindowKeeper

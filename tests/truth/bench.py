@@ -20,7 +20,8 @@ import numpy as np
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.correlate import correlate
-from tegrascope.daemon.measure.run_report import Device, Environment, RunTrace
+from tegrascope.daemon.measure.report import Device, Environment
+from tegrascope.daemon.measure.trace import RunTrace
 from tegrascope.parsers.inference.events import Inferences, Phase
 from tegrascope.workbench.results.paired import power_of
 from tegrascope.workbench.results.records import GoalResult

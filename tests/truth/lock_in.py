@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tegrascope.daemon.measure.lock_in import RailReadings, lock_in, pattern
-from tegrascope.daemon.measure.run_report import LockInReport, OnStep
+from tegrascope.daemon.measure.report import LockInReport
+from tegrascope.daemon.measure.trace import OnStep
 
 from .board import AGX_ORIN, Board, Heat, Idle, Load, Power, Printing, Rail, Sensor, print_lines
 from .campaign import CONFIDENCE, COVERAGE, not_below

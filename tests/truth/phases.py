@@ -19,7 +19,7 @@ from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.energy import Timing
 from tegrascope.daemon.measure.phases import phase_energy
-from tegrascope.daemon.measure.run_report import PhaseEnergy, Span, WorkPhase
+from tegrascope.daemon.measure.report import PhaseEnergy, Span, WorkPhase
 
 from .board import (
     AGX_ORIN,

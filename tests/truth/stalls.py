@@ -29,7 +29,8 @@ import numpy
 from tegrascope.collectors.backends.base import Inferring
 from tegrascope.collectors.worker import child
 from tegrascope.daemon.measure.correlate import correlate
-from tegrascope.daemon.measure.run_report import Miss, RunTrace
+from tegrascope.daemon.measure.report import Miss
+from tegrascope.daemon.measure.trace import RunTrace
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.parsers.inference.events import Order
 

@@ -9,7 +9,7 @@ import secrets
 import numpy as np
 import pytest
 
-from tegrascope.daemon.measure.run_report import Figure
+from tegrascope.daemon.measure.report import Figure
 from tegrascope.workbench.bench.settings import INTERVALS
 from tegrascope.workbench.results.summary import mean_of_most
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tegrascope.daemon.measure.lock_in import RailReadings, lock_in, on_steps, pattern
-from tegrascope.daemon.measure.run_report import OnStep
+from tegrascope.daemon.measure.trace import OnStep
 
 from .lock_in import judge, measure
 

@@ -9,7 +9,7 @@ from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.energy import Timing
 from tegrascope.daemon.measure.phases import phase_energy
-from tegrascope.daemon.measure.run_report import Span, WorkPhase
+from tegrascope.daemon.measure.report import Span, WorkPhase
 
 from .phases import judge, measure
 

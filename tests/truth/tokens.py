@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 
 from tegrascope.collectors.simulator.board import SimulatorSource, simulated_collector
-from tegrascope.daemon.measure.run_report import Environment, RunReport
+from tegrascope.daemon.measure.report import Environment, RunReport
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.daemon.session.session import InFlightRun, Job, Session, make_order
 from tegrascope.daemon.settings.config import Workload, new_run_id

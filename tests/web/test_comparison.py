@@ -2,7 +2,7 @@
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
 from tegrascope.daemon.web.status_page import compare

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.web.application import ENDPOINTS
 from tools.openapi import openapi
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from tegrascope.daemon.measure.run_report import Flag, RunReport
+from tegrascope.daemon.measure.report import Flag, RunReport
 from tegrascope.daemon.measure.timeline import SealedBlock, Timeline
 from tegrascope.daemon.settings.config import boot_id
 from tegrascope.daemon.store.history import History

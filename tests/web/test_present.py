@@ -9,7 +9,7 @@ import pytest
 from tegrascope.collectors.base import Stamped
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.export.snapshot import LiveState, Snapshot, SourceState
-from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.settings.config import Limits
 from tegrascope.daemon.web import troubles

@@ -19,7 +19,7 @@ from tegrascope.collectors.simulator.board import (
 )
 from tegrascope.collectors.simulator.physics import board_model
 from tegrascope.daemon.export.metrics import Page
-from tegrascope.daemon.measure.run_report import Environment
+from tegrascope.daemon.measure.report import Environment
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.session import Session
 

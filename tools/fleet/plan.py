@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tegrascope.collectors.simulator.physics import board_model
-from tegrascope.daemon.measure.run_report import Device
+from tegrascope.daemon.measure.report import Device
 from tegrascope.daemon.settings.config import Workload
 
 Fault = Literal["bypassed", "dark", "flaky", "gone", "hot", "slow"]

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tegrascope.daemon.measure.run_report import RunReport
+from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.session.executor import Verdict
 from tegrascope.daemon.session.session import InFlightRun, Job, Session
 from tegrascope.daemon.settings.config import new_run_id

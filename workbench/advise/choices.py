@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...daemon.measure.figures import difference, present
 from ...daemon.measure.quality import WITHHOLDING
-from ...daemon.measure.run_report import Device
+from ...daemon.measure.report import Device
 from ...parsers.errors import UserError
 from ...parsers.inference.placement import Precision
 from ..results.bench_page import name_of, placed_name

@@ -8,7 +8,7 @@ from typing import Literal, TextIO
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ... import __version__
-from ...daemon.measure.run_report import Device
+from ...daemon.measure.report import Device
 from ...daemon.terminal import joules, percent, points, seconds, watts
 from ...parsers.errors import UsageError, UserError
 from ...parsers.records import Record

@@ -7,7 +7,7 @@ from math import inf, isfinite
 from shlex import quote
 from typing import Literal
 
-from ...daemon.measure.run_report import Device
+from ...daemon.measure.report import Device
 from ...daemon.terminal import digits, percent
 from ...parsers.records import Record
 from ..results.caveats import caveats_of, int8_slower

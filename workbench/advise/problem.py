@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import PositiveFloat
 
-from ...daemon.measure.run_report import Device
+from ...daemon.measure.report import Device
 from ...parsers.records import Record
 from ..results.records import Figure
 

@@ -12,7 +12,7 @@ from typing import TextIO, TypeAlias, TypeVar
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.catalog import find_backend
 from ...collectors.paths import exists
-from ...daemon.measure.run_report import Device, LockInReport, RunReport
+from ...daemon.measure.report import Device, LockInReport, RunReport
 from ...daemon.settings.config import Workload
 from ...daemon.terminal import duration, joules, seconds, watts
 from ...parsers.errors import UserError

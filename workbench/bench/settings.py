@@ -28,7 +28,7 @@ from ...collectors.models.files import (
 )
 from ...collectors.paths import exists
 from ...daemon.measure.quality import MINIMUM_SAMPLES, MINIMUM_SECONDS
-from ...daemon.measure.run_report import Device
+from ...daemon.measure.report import Device
 from ...daemon.settings.config import Telemetry, Workload
 from ...daemon.settings.file import load_config
 from ...parsers.errors import PIP_INSTALL, UsageError, UserError

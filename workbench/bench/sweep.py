@@ -8,7 +8,7 @@ from itertools import product
 from statistics import fmean
 
 from ...daemon.measure.figures import difference
-from ...daemon.measure.run_report import Device, RunReport
+from ...daemon.measure.report import Device, RunReport
 from ...daemon.settings.config import Workload
 from ...parsers.errors import UserError
 from ..results.front import Drop, Race, Reading, goals_of, reading_of, tied

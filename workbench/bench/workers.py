@@ -19,8 +19,9 @@ from ...collectors.board.power import PowerClient
 from ...collectors.board.readers import clocks_locked
 from ...collectors.lines.program import ProcessSource, SocketSource
 from ...collectors.paths import exists
-from ...daemon.measure.run_report import Device, Pattern, RunReport, RunTrace, Span
+from ...daemon.measure.report import Device, RunReport, Span
 from ...daemon.measure.timeline import Timeline
+from ...daemon.measure.trace import Pattern, RunTrace
 from ...daemon.measure.utilization import telemetry as describe
 from ...daemon.session.executor import Executor, Verdict, worker_command
 from ...daemon.session.session import InFlightRun, Job, Session, make_order

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...collectors.paths import exists
 from ...daemon.commands import DATABASE, Options, open_history
-from ...daemon.measure.run_report import RunReport
+from ...daemon.measure.report import RunReport
 from ...daemon.terminal import CHECK_CANNOT_SAY, CHECK_SAYS_NO, FAILED, GOOD, standard_output
 from ...parsers.errors import UserError
 from ...parsers.values import printable

@@ -24,8 +24,9 @@ from ...collectors.children.process import CannotStartError
 from ...collectors.children.program import ProgramEnd, SignalRelay
 from ...collectors.simulator.physics import LANES
 from ...daemon.commands import DATABASE, Options, reader
-from ...daemon.measure.run_report import Outcome, RunReport, RunTrace
+from ...daemon.measure.report import Outcome, RunReport
 from ...daemon.measure.timeline import Timeline
+from ...daemon.measure.trace import RunTrace
 from ...daemon.session.executor import Verdict
 from ...daemon.session.session import Session
 from ...daemon.session.telemetry import configured_board, environment_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...collectors.base import SYSTEM_CLOCK
 from ...daemon.commands import DATABASE, Options, add_command, duration, open_history
-from ...daemon.measure.run_report import RunReport
+from ...daemon.measure.report import RunReport
 from ...daemon.terminal import check_output, open_output, print_table, standard_output
 from ...parsers.errors import UserError
 from ...parsers.records import Record

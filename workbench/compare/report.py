@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TextIO
 
 from ... import __version__
 from ...daemon.measure.figures import difference
-from ...daemon.measure.run_report import Device, Figure
+from ...daemon.measure.report import Device, Figure
 from ...daemon.terminal import ABSENT, joules, percent, points, rate, seconds, watts
 from ...parsers.records import Ratio, Record
 from ..results.bench_page import SIMULATED_TITLE, Beside

@@ -7,7 +7,7 @@ from statistics import fmean
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ...daemon.measure.energy_report import IDLE_PHASES
-from ...daemon.measure.run_report import Device, Environment, Figure, RunReport
+from ...daemon.measure.report import Device, Environment, Figure, RunReport
 from ...parsers.inference.events import Process
 from ...parsers.inference.placement import Built
 from ...parsers.records import Ratio, Record

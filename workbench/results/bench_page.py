@@ -9,7 +9,7 @@ from typing import NamedTuple, TextIO
 from ...collectors.models.files import BUILTIN_PREFIX
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.dla import POWERED, SOURCES
-from ...daemon.measure.run_report import Environment, LockInReport
+from ...daemon.measure.report import Environment, LockInReport
 from ...daemon.terminal import (
     ABSENT,
     celsius,

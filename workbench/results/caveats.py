@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...daemon.measure.quality import CLOCK_RATIO
-from ...daemon.measure.run_report import Environment
+from ...daemon.measure.report import Environment
 from ...daemon.terminal import celsius, percent, seconds
 from ...parsers.errors import PIP_INSTALL
 from ...parsers.nvpmodel import PowerMode

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.energy_report import IDLE_PHASES, measure_energy, timing
 from ...daemon.measure.figures import difference, mean_energy, mean_of_most, mean_of_rounds
+from ...daemon.measure.latency import distribution
 from ...daemon.measure.quality import (
     BUSY_RATIO,
     busiest_gpu_ratio,
@@ -20,15 +21,8 @@ from ...daemon.measure.quality import (
     timed,
     withholding,
 )
-from ...daemon.measure.run_report import (
-    Environment,
-    Figure,
-    Flag,
-    RunReport,
-    RunTrace,
-    Span,
-    distribution,
-)
+from ...daemon.measure.report import Environment, Figure, Flag, RunReport, Span
+from ...daemon.measure.trace import RunTrace
 from ...daemon.measure.utilization import telemetry
 from ...parsers.inference.events import PhaseName
 from ...parsers.rails import RailRule

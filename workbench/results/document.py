@@ -15,7 +15,7 @@ from typing import NamedTuple, TextIO, TypeAlias, TypeVar
 
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.energy import total
-from ...daemon.measure.run_report import Figure, RunReport
+from ...daemon.measure.report import Figure, RunReport
 from ...daemon.measure.utilization import gate_figures, load_figures, zone_figures
 from ...daemon.terminal import ABSENT, digits
 from ...parsers.signals import DLA_BUSY, RAIL_POWER

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from ...daemon.measure.figures import student
 from ...daemon.measure.quality import withholding
-from ...daemon.measure.run_report import RunReport
+from ...daemon.measure.report import RunReport
 from .caveats import FEW_INFERENCES
 from .records import GoalName
 from .summary import LOAD_STEP, joules_of

@@ -24,7 +24,7 @@ from ...daemon.measure.energy import Curve, settled
 from ...daemon.measure.energy_report import IDLE_PHASES, timing
 from ...daemon.measure.figures import dot, inverse, student
 from ...daemon.measure.quality import late_seconds, timed
-from ...daemon.measure.run_report import Environment, Figure, RunReport, Span
+from ...daemon.measure.report import Environment, Figure, RunReport, Span
 from ...daemon.measure.uncertainty import FEWEST_POINTS, NORMAL_95, wander
 from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER

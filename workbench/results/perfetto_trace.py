@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 
 from ... import __version__
 from ...daemon.measure.blocks import CorruptBlockError, decode
-from ...daemon.measure.run_report import Miss
+from ...daemon.measure.report import Miss
 from ...daemon.store.history import ONE_BOOT_NS, History
 from ...daemon.terminal import open_output
 from ...parsers import signals

@@ -8,7 +8,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from ...collectors.paths import is_directory
-from ...daemon.measure.run_report import RunReport
+from ...daemon.measure.report import RunReport
 from ...parsers.errors import UserError
 from ...parsers.records import Record
 from .records import SCHEMA_VERSION, BenchResult

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
-from ...daemon.measure.run_report import (
+from ...daemon.measure.report import (
     Device,
     Distribution,
     Energy,
@@ -15,7 +15,7 @@ from ...daemon.measure.run_report import (
     RunReport,
     Span,
 )
-from ...daemon.measure.run_report import Figure as Figure
+from ...daemon.measure.report import Figure as Figure
 from ...daemon.settings.config import BackendName
 from ...parsers.inference.events import (
     InferenceSettings,

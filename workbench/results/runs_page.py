@@ -13,7 +13,7 @@ from ... import __version__
 from ...collectors.catalog import SIMULATED_SOURCE
 from ...daemon.measure.blocks import Block, CorruptBlockError, WindowSlice, decode, join
 from ...daemon.measure.figures import mean_energy, mean_of_rounds, present
-from ...daemon.measure.run_report import UNKNOWN, Energy, Figure, Interval, RailEnergy, RunReport
+from ...daemon.measure.report import UNKNOWN, Energy, Figure, Interval, RailEnergy, RunReport
 from ...daemon.measure.utilization import mean_present
 from ...daemon.store.history import History
 from ...daemon.terminal import ABSENT, celsius, duration, joules, percent, rate, seconds, watts

@@ -18,8 +18,9 @@ from ...daemon.measure.figures import (
     present,
     student,
 )
+from ...daemon.measure.latency import distribution
 from ...daemon.measure.quality import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
-from ...daemon.measure.run_report import (
+from ...daemon.measure.report import (
     Device,
     Energy,
     Figure,
@@ -30,7 +31,6 @@ from ...daemon.measure.run_report import (
     RunReport,
     RunTelemetry,
     Span,
-    distribution,
 )
 from ...daemon.measure.utilization import clock_figures
 from ...daemon.terminal import joules, percent, points, rate, seconds

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-from ...daemon.measure.run_report import Figure
+from ...daemon.measure.report import Figure
 from ...daemon.terminal import ABSENT, duration, joules, percent, points, rate, seconds
 from .document import Block, Drawing, Heading, Items, Table, Text, nice_step, shown, with_half
 from .records import BenchSettings, GoalName, Sweep, SweepPoint, variant_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...daemon.measure.quality import MINIMUM_INFERENCES, withholding
-from ...daemon.measure.run_report import Figure
+from ...daemon.measure.report import Figure
 from ...daemon.terminal import joules
 from ...parsers.errors import UnreadableError, UserError
 from ...parsers.inference.aiperf import EnergyReading, Request, parse_record

@@ -15,7 +15,8 @@ from ...daemon.measure import quality
 from ...daemon.measure.correlate import correlate
 from ...daemon.measure.energy import interval_ns
 from ...daemon.measure.energy_report import energy_of_parts, timing
-from ...daemon.measure.run_report import Environment, Flag, RunReport, RunTrace, Span
+from ...daemon.measure.report import Environment, Flag, RunReport, Span
+from ...daemon.measure.trace import RunTrace
 from ...parsers.errors import UserError
 from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER

@@ -17,7 +17,7 @@ import pandas
 
 from ...collectors.lines.collector import regular_lateness, seconds_behind, usual_lateness
 from ...daemon.measure.blocks import WindowSlice
-from ...daemon.measure.run_report import Device
+from ...daemon.measure.report import Device
 from ...parsers import signals
 from ...parsers.errors import PIP_INSTALL, UserError
 from ...parsers.inference.events import unit_name

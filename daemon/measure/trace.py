@@ -1,0 +1,239 @@
+"""A run in progress: what its worker has said so far."""
+
+from array import array
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import add
+from typing import Any, NamedTuple
+
+from ...parsers.inference.events import (
+    Counted,
+    Finished,
+    Hello,
+    Inferences,
+    Loaded,
+    Outputs,
+    Phase,
+    PhaseName,
+    Process,
+    RunEvent,
+    StageName,
+    Stall,
+)
+from ...parsers.inference.marks import STALLS_AT_MOST
+from ...parsers.inference.placement import Built
+from ...parsers.values import Device
+from .report import Interval, Outcome, RunReport, SkipReason, Span, WorkPhase
+
+
+class OnStep(NamedTuple):
+    """A time in which ``pieces`` ran back to back."""
+
+    begin_ns: int
+    end_ns: int
+    pieces: int
+
+
+class Pattern(NamedTuple):
+    """A lock-in measurement as it was planned.
+
+    Attributes:
+        steps_seconds: Lengths of off- and on-steps in turn; the first and last are off.
+        stage: The stage that is repeated in place of the inference.
+        repeats: How often, per inference that the worker reports.
+    """
+
+    seconds: float
+    seed: int
+    steps_seconds: tuple[float, ...]
+    stage: StageName | None = None
+    repeats: int = 1
+
+
+_ON_DEVICE: tuple[StageName, ...] = ("h2d", "compute", "d2h")
+
+
+@dataclass(slots=True)
+class RunTrace:
+    """One run in progress; its executor sets the fields, and ``add`` adds the worker's events.
+
+    A field that ``RunReport`` has too means the same there.
+
+    Attributes:
+        outcome: An outcome set from outside (``timeout``) stays; else the worker's is used, with
+            ``unavailable`` as ``failed``.
+        is_played: Whether the back-end only stands for the device, on which it does not run.
+        uncertain_ns: Greatest error of an edge of the steady phase.
+        start_ns: shape (n,), start of each inference of the steady phase; ``latency_ns`` is the
+            duration of each, and ``stages_ns`` that of its stages.
+        counts_inferences: False for a program that only marks its window.
+        inference_count: Inferences of the steady phase, if they were counted and not all timed. The
+            latency of the others is unknown, and so is whether sampling kept step with them.
+        missed_inferences: Misses that the application counted, if it did not send all times.
+        stalls: The state of the process at the last misses, if it was noted.
+        has_device_clock: False if the stages use the host's clock.
+        throttle_events: Counted in the steady window; ``None`` leaves that to the telemetry.
+        suspended_ns: Growth of CLOCK_BOOTTIME minus CLOCK_MONOTONIC from start to end.
+        on_steps: Those of its ``pattern``, as an application did them; a worker's are found by its
+            inferences.
+    """
+
+    run_id: str
+    workload: str
+    backend: str
+    device: Device
+    started_ns: int
+    started_wall_ns: int
+    is_played: bool = False
+    model: str | None = None
+    batch: int = 1
+    process: Process = field(default_factory=Process)
+    lateness_seconds: float | None = None
+    ended_ns: int | None = None
+    outcome: Outcome | None = None
+    reason: str | None = None
+    skip_reason: SkipReason | None = None
+    worker_log: tuple[str, ...] = ()
+    begins: dict[PhaseName, int] = field(default_factory=dict)
+    ends: dict[PhaseName, int] = field(default_factory=dict)
+    uncertain_ns: int = 0
+    start_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    latency_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    stages_ns: "dict[StageName, array[int]]" = field(default_factory=dict)
+    model_sha256: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    cold_start_seconds: dict[str, float] = field(default_factory=dict)
+    input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    built: Built | None = None
+    process_peak_bytes: int | None = None
+    device_peak_bytes: int | None = None
+    outputs: Outputs | None = None
+    counts_inferences: bool = True
+    inference_count: int | None = None
+    unit: str | None = None
+    units: float | None = None
+    units_interval: Interval | None = None
+    work_phases: tuple[WorkPhase, ...] = ()
+    deadline_seconds: float | None = None
+    missed_inferences: int | None = None
+    stalls: tuple[Stall, ...] = ()
+    has_device_clock: bool = True
+    throttle_events: int | None = None
+    suspended_ns: int = 0
+    pattern: Pattern | None = None
+    on_steps: tuple[OnStep, ...] = ()
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a report takes over as it is: the fields of both that have one name."""
+        return {name: getattr(self, name) for name in RunReport.model_fields if hasattr(self, name)}
+
+    def add(self, event: RunEvent) -> bool:
+        """Add one event of the worker.
+
+        Return False, without a change, if it belongs to another run or breaks the protocol: an end
+        before its begin, or inferences with a different number of latencies.
+        """
+        if isinstance(event, Hello) or event.run_id != self.run_id:
+            return False
+        if isinstance(event, Phase):
+            return self._add_phase(event)
+        if isinstance(event, Loaded):
+            self.model_sha256 = event.model_sha256
+            self.versions.update(event.versions)
+            self.cold_start_seconds.update(event.cold_start_seconds)
+            self.input_shapes = event.input_shapes
+            self.built = event.built
+        elif isinstance(event, Inferences):
+            if len(event.start_ns) != len(event.latency_ns):
+                return False
+            self.start_ns.extend(event.start_ns)
+            self.latency_ns.extend(event.latency_ns)
+            for stage, durations in event.stages_ns.items():
+                self.stages_ns.setdefault(stage, array("q")).extend(durations)
+            self.stalls = (*self.stalls, *event.stalls)[-STALLS_AT_MOST:]
+        elif isinstance(event, Counted):
+            if event.inferences is not None:
+                self.inference_count = event.inferences
+            self.counts_inferences = self.inference_count is not None or bool(self.start_ns)
+            self._add_units(event)
+        elif isinstance(event, Finished):
+            ending = "failed" if event.ending == "unavailable" else event.ending
+            self.outcome = self.outcome or ending
+            self.reason = self.reason or event.reason
+            self.process_peak_bytes = event.process_peak_bytes
+            self.device_peak_bytes = event.device_peak_bytes
+            self.outputs = event.outputs
+        return True
+
+    def _add_units(self, event: Counted) -> None:
+        units, so_far = event.units, self.units or 0.0
+        if units is None or self.unit is None:
+            return
+        if event.units_interval or self.units_interval:
+            low, high = event.units_interval or (units, units)
+            sure = self.units_interval or Interval(low=so_far, high=so_far)
+            self.units_interval = Interval(low=sure.low + low, high=sure.high + high)
+        self.units = so_far + units
+
+    def _add_phase(self, event: Phase) -> bool:
+        if event.phase == "steady":
+            self.uncertain_ns = max(self.uncertain_ns, event.uncertain_ns or 0)
+        if event.edge == "begin":
+            self.begins[event.phase] = event.at_ns
+            self.ends.pop(event.phase, None)
+            return True
+        if event.at_ns < self.begins.get(event.phase, event.at_ns + 1):
+            return False
+        self.ends[event.phase] = event.at_ns
+        return True
+
+    @property
+    def phases(self) -> dict[PhaseName, Span]:
+        """Phases that ended. A steady phase that was cut short ends with its last whole inference.
+
+        Incomplete work does not count, nor does its time.
+        """
+        spans = {
+            phase: Span(begin_ns=self.begins[phase], end_ns=end) for phase, end in self.ends.items()
+        }
+        begin = self.begins.get("steady")
+        last = max(map(add, self.start_ns, self.latency_ns), default=0)
+        if begin is not None and "steady" not in spans and last > begin:
+            spans["steady"] = Span(begin_ns=begin, end_ns=last)
+        return spans
+
+    def telemetry_window(self) -> Span | None:
+        """Return the steady phase with its idle phases; ``None`` without a steady phase."""
+        phases = self.phases
+        steady = phases.get("steady")
+        if steady is None:
+            return None
+        return Span(
+            begin_ns=min(steady.begin_ns, phases.get("baseline_before", steady).begin_ns),
+            end_ns=max(steady.end_ns, phases.get("baseline_after", steady).end_ns),
+        )
+
+    def device_ns(self) -> "array[int]":
+        """Return shape (n,), the time of each inference on the device: the sum of its stages."""
+        if not self.has_device_clock:
+            return array("q")
+        spans = [self.stages_ns[stage] for stage in _ON_DEVICE if stage in self.stages_ns]
+        return array("q", map(sum, zip(*spans, strict=True)))
+
+    def completed(self, window: Span) -> "tuple[array[int], array[int]]":
+        """Return starts, increasing, and latencies of inferences entirely inside a window."""
+        starts, latencies = self.start_ns, self.latency_ns
+        if not all(a <= b for a, b in pairwise(starts)):
+            order = sorted(range(len(starts)), key=starts.__getitem__)
+            starts = array("q", (starts[i] for i in order))
+            latencies = array("q", (latencies[i] for i in order))
+        ends = array("q", map(add, starts, latencies))
+        if starts and starts[0] >= window.begin_ns and max(ends) <= window.end_ns:
+            return starts, latencies
+        kept = [
+            i
+            for i in range(bisect_left(starts, window.begin_ns), len(starts))
+            if ends[i] <= window.end_ns
+        ]
+        return array("q", (starts[i] for i in kept)), array("q", (latencies[i] for i in kept))
