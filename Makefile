@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 SOURCES := $(wildcard *.py) parsers collectors daemon workbench tests packaging tools
 
-.PHONY: run test check dev format lint types imports doctest golden dashboards docs fleet bench coverage-campaign live-truth server-truth screenshots deb release clean
+.PHONY: run test check dev format lint types imports doctest golden dashboards docs schemas fleet bench coverage-campaign live-truth server-truth screenshots deb release clean
 
 run: $(VENV)/.run
 	$(BIN)/tegrascope run --demo --state-dir .state
@@ -43,14 +43,18 @@ golden: dev
 dashboards: dev
 	$(BIN)/python -m tools.dashboards
 
-# The pages of the daemon, joined, the table of docs/metrics.md, out of the rows of all metrics, docs/published.md and docs/on-a-board.md,
-# out of their data, and docs/schemas, out of the models.
+# The pages of the daemon, joined, the table of docs/metrics.md, out of the rows of all metrics,
+# docs/published.md and docs/on-a-board.md, out of their data, and docs/schemas.md.
 docs: dev
 	$(BIN)/python -m tools.joined_page
 	$(BIN)/python -m tools.metrics_page
 	$(BIN)/python -m tools.published_page
 	$(BIN)/python -m tools.board_page
 	$(BIN)/python -m tools.schemas
+
+# A JSON Schema of each JSON output, docs/schemas.md, in build/schemas.
+schemas: dev
+	$(BIN)/python -m tools.schemas build/schemas
 
 # A simulated fleet for a Prometheus, docs/fleet.md: `make fleet FLEET='--size 200'`.
 fleet: dev

@@ -139,6 +139,7 @@ def test_release_has_all_files_and_their_sums(built):
         f"tegrascope_{VERSION}_amd64.deb",
         f"tegrascope_{VERSION}_amd64.cdx.json",
         "changes.md",
+        "schemas.tar.gz",
     }
     done = run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=built[0])
     assert done.returncode == 0

@@ -1,4 +1,4 @@
-"""Each JSON output of a command has a schema in docs/schemas, and a real output fits it."""
+"""Each JSON output of a command has a schema, and a real output fits it."""
 
 import io
 import json
@@ -30,10 +30,6 @@ LINE = "RAM 936/3964MB (lfb 366x4MB) GR3D_FREQ 99%@921 VDD_IN 5139mW/4890mW tj@4
 RUNS = "name,start,end,inferences,place\na,1,20,400,door\n"
 
 
-def schema(name: str) -> dict:
-    return json.loads((schemas.FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-
-
 def printed(*arguments: object) -> dict:
     """Run a command; return the one document that is all of its standard output."""
     output = io.StringIO()
@@ -55,7 +51,7 @@ def closed(part):
 
 def check(name: str, document: dict, *, may_have_more: bool = False) -> None:
     """Validate a document, which has no key that the schema does not name."""
-    whole = schema(name)
+    whole = schemas.schema(name)
     jsonschema.Draft202012Validator(whole if may_have_more else closed(whole)).validate(document)
 
 
@@ -89,15 +85,21 @@ def state(tmp_path):
     return tmp_path / "state"
 
 
-def test_files_are_what_make_docs_writes():
-    found = {path.name: path.read_text(encoding="utf-8") for path in schemas.FOLDER.iterdir()}
-    assert found == schemas.render(), "run: make docs"
+def test_page_is_what_make_docs_writes():
+    assert schemas.PAGE.read_text(encoding="utf-8") == schemas.page(), "run: make docs"
+
+
+def test_a_file_is_written_for_each_output(tmp_path):
+    schemas.write(tmp_path / "new/folder")
+    for name in schemas.OUTPUTS:
+        text = (tmp_path / f"new/folder/{name}.json").read_text(encoding="utf-8")
+        assert json.loads(text) == json.loads(json.dumps(schemas.schema(name)))
 
 
 @pytest.mark.parametrize("name", schemas.OUTPUTS)
 def test_schema_is_one_and_refuses_values_of_another_kind(name):
-    jsonschema.Draft202012Validator.check_schema(schema(name))
-    whole = schema(name)
+    jsonschema.Draft202012Validator.check_schema(schemas.schema(name))
+    whole = schemas.schema(name)
     about = whole["$defs"][whole["$ref"].rpartition("/")[2]] if "$ref" in whole else whole
     for part in about["properties"].values():
         one = jsonschema.Draft202012Validator({"$defs": whole.get("$defs", {}), **part})

@@ -1,6 +1,11 @@
-"""Write docs/schemas, a JSON schema of each JSON output of a command, by ``make docs``."""
+"""The JSON outputs of the commands: their page docs/schemas.md, and a JSON Schema of each.
+
+``make docs`` writes the page. ``make schemas`` writes the schemas into build/schemas, and a release
+has them as one archive.
+"""
 
 import json
+import sys
 from collections.abc import Callable
 from inspect import cleandoc
 from pathlib import Path
@@ -19,14 +24,14 @@ from tegrascope.workbench.inspect.rules import Inspection
 from tegrascope.workbench.prove.report import Proof
 from tegrascope.workbench.results.records import BenchResult
 
-FOLDER = Path(__file__).parents[1] / "docs/schemas"
+PAGE = Path(__file__).parents[1] / "docs/schemas.md"
 _HEAD = """\
-# Schemas of the JSON outputs
+# JSON outputs and their schemas
 
-`make docs` writes this folder from the models of the program. Each file is a JSON Schema (draft
-2020-12). A key that is not required can be absent. New keys can come in any release, so a reader
-ignores a key that it does not know. [For programs and assistants](../agents.md) says how to use
-the commands.
+Each release has `schemas.tar.gz`: a JSON Schema (draft 2020-12) of each JSON output. `make schemas`
+writes those of a checkout into `build/schemas`. A key that is not required can be absent. New keys
+can come in any release, so a reader ignores a key that it does not know.
+[For programs and assistants](agents.md) says how to use the commands.
 
 | command | prints | schema |
 |---|---|---|
@@ -83,15 +88,28 @@ OUTPUTS = {
 }
 
 
-def render() -> dict[str, str]:
-    """Return the text of each file by its name."""
-    files = {}
-    index = _HEAD
-    for name, output in OUTPUTS.items():
-        schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **output.schema()}
-        files[f"{name}.json"] = json.dumps(_opened(schema), indent=1, ensure_ascii=False) + "\n"
-        index += f"| `{output.command}` | {output.prints} | [{name}.json]({name}.json) |\n"
-    return {"README.md": index, **files}
+def page() -> str:
+    """Return the page that lists the outputs."""
+    rows = [
+        f"| `{output.command}` | {output.prints} | `{name}.json` |\n"
+        for name, output in OUTPUTS.items()
+    ]
+    return _HEAD + "".join(rows)
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Return the schema of an output, by its name in ``OUTPUTS``."""
+    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", **OUTPUTS[name].schema()}
+    opened: dict[str, Any] = _opened(whole)
+    return opened
+
+
+def write(folder: Path) -> None:
+    """Write a file for each schema into a folder, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in OUTPUTS:
+        text = json.dumps(schema(name), indent=1, ensure_ascii=False) + "\n"
+        (folder / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 def _opened(part: Any) -> Any:
@@ -109,6 +127,7 @@ def _opened(part: Any) -> Any:
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    for name, text in render().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
+    if len(sys.argv) > 1:
+        write(Path(sys.argv[1]))
+    else:
+        PAGE.write_text(page(), encoding="utf-8")

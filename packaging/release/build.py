@@ -1,7 +1,8 @@
 """Makes the files of a release out of the last commit, in ``dist/VERSION``.
 
-Wheel, sdist, both Debian packages, an SBOM of each package, the changes, checksums and, with a key
-of GnuPG, an apt repository. The same commit, tools and wheels of others give the same bytes.
+Wheel, sdist, both Debian packages, an SBOM of each package, the JSON schemas, the changes,
+checksums and, with a key of GnuPG, an apt repository. The same commit, tools and wheels of others
+give the same bytes.
 
     python packaging/release/build.py --key 0123456789ABCDEF0123456789ABCDEF01234567 --verify
 """
@@ -92,6 +93,19 @@ def packed_again(sdist: Path, epoch: int) -> None:
     sdist.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
 
 
+def pack_schemas(folder: Path, archive: Path, epoch: int) -> None:
+    """Write the JSON schemas in a folder into one archive, with the time of the commit."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for path in sorted(folder.glob("*.json")):
+            member = tarfile.TarInfo(f"schemas/{path.name}")
+            member.size = path.stat().st_size
+            member.mtime = epoch
+            with path.open("rb") as file:
+                tar.addfile(member, file)
+    archive.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
+
+
 def build(commit: str, target: Path, arguments: argparse.Namespace) -> None:
     """Build all files of one commit into an empty folder."""
     epoch = int(run("git", "show", "-s", "--format=%ct", commit))
@@ -111,6 +125,9 @@ def build(commit: str, target: Path, arguments: argparse.Namespace) -> None:
         run(*script, "--arch", *arguments.arch, *python, more=fixed)
         if "arm64" in arguments.arch:
             run(*script, "--arch", "arm64", "--own-python", more=fixed)
+        schemas = Path(scratch) / "schemas"
+        run(sys.executable, "-m", "tools.schemas", str(schemas), cwd=copy, more=fixed)
+        pack_schemas(schemas, target / "schemas.tar.gz", epoch)
         text = (copy / "CHANGELOG.md").read_text(encoding="utf-8")
         try:
             text = changes(text, version)

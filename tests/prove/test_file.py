@@ -24,6 +24,7 @@ from tegrascope.workbench.prove.report import as_lines, boards_page, captures, r
 from tegrascope.workbench.prove.runner import CHECKS, SavedEvidence, gather, verdicts
 from tegrascope.workbench.prove.scrub import leaks, private_words
 from tests.golden import record_of
+from tools import schemas
 
 from .boards import board_at, play
 
@@ -162,8 +163,7 @@ def test_json_has_each_verdict_and_all_evidence(place, capsys):
     assert {name: one["state"] for name, one in printed["verdicts"].items()} == {
         name: one.state for name, one in verdicts(found).items()
     }
-    schema = json.loads((ROOT / "docs/schemas/prove.json").read_text())
-    pytest.importorskip("jsonschema").validate(printed, schema)
+    pytest.importorskip("jsonschema").validate(printed, schemas.schema("prove"))
 
 
 def test_reports_merge_by_board_and_release(tmp_path):
