@@ -24,8 +24,6 @@ LATENCY_BOUNDS_SECONDS = (
 )  # fmt: skip
 _FAILURES = ("failed", "timeout")
 _UNSUCCESSFUL = (*_FAILURES, "skipped")
-# Six hours in steps of ten minutes.
-_ROOM_NS, _ROOM_POINTS = 600 * 10**9, 37
 LATENESS_BOUNDS_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -74,7 +72,6 @@ class SourceState:
         refused: Samples that were dropped because they were not later than the one before.
         lines_unparsed: Lines that are not a record, by reason.
         columns_unknown: Values of companions that no signal describes.
-        recovered_ns: When lines came again after the last restarts, in CLOCK_MONOTONIC.
         lacks_root: Whether the newest sample has none of the values that only root can read;
             ``None`` for a source without such values.
     """
@@ -89,7 +86,6 @@ class SourceState:
     lines_unparsed: Mapping[str, int] = field(default_factory=dict)
     tokens_unparsed: int = 0
     columns_unknown: int = 0
-    recovered_ns: tuple[int, ...] = ()
     lacks_root: bool | None = None
 
     def is_fresh(self, now_ns: int) -> bool:
@@ -114,8 +110,6 @@ class WorkloadState:
         failures: Runs that failed or timed out since the last good one.
         unsuccessful: The same, with the skipped runs; those of the guard ``duty`` are intended.
         active_run: The run in flight.
-        bypassed_wall_ns: When a good run that did not use its DLA was followed by the next good
-            one, in wall time; None without such a run.
         cold_start: The last cold start, by part, in seconds.
     """
 
@@ -135,7 +129,6 @@ class WorkloadState:
     unsuccessful: int = 0
     active_run: str | None = None
     last_good: RunReport | None = None
-    bypassed_wall_ns: int | None = None
     cold_start: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -155,7 +148,6 @@ class Snapshot:
         processes: The busiest processes and those that are configured, as last read.
         dla_occupancy: Share of the last interval with a run of ours in flight, by core.
         skipped: Scheduled runs that did not start, by reason.
-        store_room: Free space for the store in the last six hours: CLOCK_MONOTONIC and bytes.
         otlp: Pages and runs for a receiver since the start, by kind and end; those queued; and the
             points that were refused.
     """
@@ -183,7 +175,6 @@ class Snapshot:
     store_runs_lost: int = 0
     store_runs_unreadable: int = 0
     store_free_bytes: int | None = None
-    store_room: tuple[tuple[int, int], ...] = ()
     otlp: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
@@ -206,32 +197,6 @@ class LiveState:
     def _replace_workload(self, state: WorkloadState, **changes: object) -> None:
         workloads = {**self.snapshot.workloads, state.workload: state}
         self._replace(workloads=MappingProxyType(workloads), **changes)
-
-    def store_is(
-        self,
-        now_ns: int,
-        *,
-        free_bytes: int | None,
-        write_errors: int,
-        problem: str | None,
-        damages: int = 0,
-        runs_lost: int = 0,
-        runs_unreadable: int = 0,
-    ) -> None:
-        """Record the state of the store; its free space is also kept, every ten minutes."""
-        with self._lock:
-            room = self.snapshot.store_room
-            if free_bytes is not None and (not room or now_ns - room[-1][0] >= _ROOM_NS):
-                room = (*room, (now_ns, free_bytes))[-_ROOM_POINTS:]
-            self._replace(
-                store_free_bytes=free_bytes,
-                store_write_errors=write_errors,
-                store_problem=problem,
-                store_damages=damages,
-                store_runs_lost=runs_lost,
-                store_runs_unreadable=runs_unreadable,
-                store_room=room,
-            )
 
     def describe(self, **changes: object) -> None:
         """Replace parts of the environment that differ."""
@@ -339,10 +304,6 @@ class LiveState:
             if report.deadline is not None:
                 causes = Counter(miss.cause for miss in report.deadline.last)
                 state = replace(state, causes=Counter(state.causes) + causes)
-            last = state.last_good
-            if is_ok and last is not None and "dla_not_used" in last.quality:
-                ended_wall_ns = report.started_wall_ns + report.ended_ns - report.started_ns
-                state = replace(state, bypassed_wall_ns=ended_wall_ns)
             self._replace_workload(
                 replace(
                     state,

@@ -439,14 +439,13 @@ class Service:
             self._write_blocks()
             self.windows.tick()
             self.session.refresh()
-            self.live.store_is(
-                now_ns,
-                free_bytes=_free_bytes(self._store.path.parent),
-                write_errors=self._store.write_errors,
-                problem=self._store.problem,
-                damages=self._store.damages,
-                runs_lost=self._store.runs_lost,
-                runs_unreadable=self._history.unreadable,
+            self.live.update(
+                store_free_bytes=_free_bytes(self._store.path.parent),
+                store_write_errors=self._store.write_errors,
+                store_problem=self._store.problem,
+                store_damages=self._store.damages,
+                store_runs_lost=self._store.runs_lost,
+                store_runs_unreadable=self._history.unreadable,
             )
             for chore, period_ns in chores.items():
                 if now_ns - done_ns[chore] > period_ns:

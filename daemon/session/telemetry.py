@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from pathlib import Path
@@ -214,7 +213,6 @@ _LOG = logging.getLogger(__name__)
 _LACKING_LINES = 3
 # Names may come from outside; this bounds the log.
 _LOGGED_AT_MOST = 256
-_RECOVERED_AT_MOST = 32
 
 
 @dataclass
@@ -246,13 +244,11 @@ class TelemetryFeed:
         self._lines_until_sample = 0
         self._latest: Stamped[Sample] | None = None
         self._about: MachineFacts | None = None
-        self._recovered_ns: deque[int] = deque(maxlen=_RECOVERED_AT_MOST)
         self._logged: set[str] = set()
         names = {companion.name for companion in self.companions}
         self._outages = {name: OutageLog(name, self.clock, log=_LOG) for name in names}
         self._columns_unknown = 0
         self._load_source = LoadSource()
-        self._restarts = self.collector.source.restarts
         # An older state must not be shown over a newer one.
         self._showing = threading.Lock()
         self.energy.rule = rule
@@ -327,10 +323,6 @@ class TelemetryFeed:
             self.energy.rule = rule
             if self.live.snapshot.environment.board is None:
                 self.live.describe(board=rule.name)
-        if self.collector.source.restarts != self._restarts:
-            self._restarts = self.collector.source.restarts
-            if self._latest is not None:
-                self._recovered_ns.append(sample.monotonic_ns)
         self.energy.feed(sample.monotonic_ns, values)
         if not self.timeline.append(sample.monotonic_ns, sample.wall_ns, values):
             if self.timeline.refused == 1:
@@ -436,6 +428,5 @@ class TelemetryFeed:
             lines_unparsed=dict(collector.unparsed),
             tokens_unparsed=collector.tokens_unparsed,
             columns_unknown=self._columns_unknown,
-            recovered_ns=tuple(self._recovered_ns),
             lacks_root=lacks_root,
         )

@@ -12,7 +12,7 @@ from ..measure.processes import DLA_SECONDS, dla_seconds
 from ..measure.report import Environment, Span
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures
-from .troubles import Moment, Troubles
+from .troubles import find_troubles
 
 _NOW = {
     "ram_used": signals.RAM_USED,
@@ -41,7 +41,6 @@ class Present:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._troubles = Troubles(timeline)
 
     def document(
         self,
@@ -54,7 +53,7 @@ class Present:
         """Return the document of a moment; unknown values are null or absent."""
         environment = snapshot.environment
         is_fresh = any(source.is_fresh(now_ns) for source in snapshot.sources)
-        moment = Moment(snapshot, now_ns, wall_ns, rule, is_fresh)
+        troubles = find_troubles(snapshot, is_fresh=is_fresh)
         values = snapshot.values if is_fresh else {}
         clocks = clock_figures({name: [value] for name, value in values.items()})
         wall = wall_ns / 1e9
@@ -65,7 +64,7 @@ class Present:
             "board": {"name": environment.board, "dla_cores": _dla_cores(environment)}
             | _fields(environment, "module l4t jetpack power_mode clocks_locked"),
             "total_rails": [] if rule is None else list(rule.total),
-            "troubles": [one._asdict() for one in self._troubles.at(moment)],
+            "troubles": [trouble._asdict() for trouble in troubles],
             "now": {name: signal.by_label(values) for name, signal in _NOW.items()}
             | {
                 "clocks": {name: column[0] for name, (_, column) in clocks.items() if column[0] > 0}

@@ -164,22 +164,3 @@ def test_a_backlog_is_never_shown_as_now(caplog):
     feed.refresh()
     assert live.snapshot.sources[0].refused == 1
     assert "not later than the one before" in caplog.text
-
-
-def test_each_outage_that_ended_is_known_by_its_time():
-    """Several starts in one outage are one; those before the first sample are none."""
-    lines = Lines([])
-    collector = TegrastatsCollector(lines)
-    live = LiveState(Snapshot())
-    lines.restarts = 1
-    feed = TelemetryFeed(
-        collector,
-        timeline=Timeline(),
-        energy=EnergyCounters(),
-        live=live,
-        occupancy=lambda *_: {},
-    )
-    for second, restarts in ((1, 2), (2, 2), (9, 5), (10, 5), (20, 6)):
-        lines.restarts = restarts
-        feed.take(Stamped(second * S, second * S, parse_line("RAM 36/99MB")))
-    assert live.snapshot.sources[0].recovered_ns == (9 * S, 20 * S)
