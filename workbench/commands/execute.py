@@ -3,9 +3,12 @@
 import argparse
 import json
 import logging
+import math
 import sys
 import time
+from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from ...collectors.children.process import CannotStartError
 from ...collectors.children.program import ProgramEnd, SignalRelay
 from ...collectors.simulator.physics import LANES
 from ...daemon.commands import DATABASE, Options, reader
-from ...daemon.measure.report import Outcome, RunReport
+from ...daemon.measure.report import Device, Outcome, RunReport
 from ...daemon.measure.timeline import Timeline
 from ...daemon.measure.trace import RunTrace
 from ...daemon.session.executor import Verdict
@@ -144,78 +147,53 @@ def run(arguments: argparse.Namespace) -> int:
                 return _measure_here(arguments, argv, relay)
             client = ApiClient(arguments.url, arguments.token_file)
             try:
-                window = _post(
-                    client,
-                    event="begin",
-                    workload=arguments.workload,
-                    device=arguments.device,
-                    batch=arguments.batch,
-                    unit=arguments.unit,
-                    timeout_seconds=_LONGEST_SECONDS,
-                )
-                run_id = str(window["run_id"])
+                run_id = _begin_in_daemon(arguments, client)
             except ODD_ANSWER as error:
-                odd = client.odd_answer(error)
-                return _measure_here(arguments, argv, relay, f"measured here: {odd.message}")
-            except (UnreachableError, RefusedError) as error:
-                why = error.message if isinstance(error, UnreachableError) else error
-                return _measure_here(arguments, argv, relay, f"measured here: {why}")
-            return _measure_there(arguments, argv, relay, client, run_id)
+                why = client.odd_answer(error).message
+            except UnreachableError as error:
+                why = error.message
+            except RefusedError as error:
+                why = str(error)
+            else:
+                return _measure_there(arguments, argv, relay, client, run_id)
+            return _measure_here(arguments, argv, relay, f"measured here: {why}")
         except CannotStartError as error:
             _print(f"tegrascope: {error}")
             return error.status
 
 
-def _measure_there(
-    arguments: argparse.Namespace,
-    argv: list[str],
-    relay: SignalRelay,
-    client: ApiClient,
-    run_id: str,
-) -> int:
-    """Run the program; the daemon pairs its time with telemetry."""
-    try:
-        ended, tally, buffers, notes = _execute(arguments, argv, relay)
-    except CannotStartError as error:
-        try:
-            _post(client, event="end", run_id=run_id, outcome="failed", reason=str(error)[:400])
-        except UserError as problem:
-            _print(f"tegrascope: {problem}")
-        raise
-    outcome, reason = _outcome(ended)
-    try:
-        _post(
-            client,
-            event="end",
-            run_id=run_id,
-            # A program that did not succeed has not made the number that was announced.
-            **_times(ended, buffers, _inferences(arguments, tally, outcome)),
-            units=tally.units,
-            outcome=outcome,
-            reason=reason,
-        )
-        report = _await_report(client, run_id, relay)
-    except UserError as error:
-        _print(f"tegrascope: {arguments.workload} is not measured: {error}")
-        return ended.status
-    if report is None:
-        _print(f"tegrascope: not paired yet; later: tegrascope runs show {run_id}")
-    else:
-        _print_report(arguments, report, notes)
-    return ended.status
+@dataclass(frozen=True)
+class _Window:
+    """The window of a program that has ended, for a daemon or for the session of this process.
 
-
-def _execute(
-    arguments: argparse.Namespace, argv: list[str], relay: SignalRelay, clock: Clock = SYSTEM_CLOCK
-) -> tuple[ProgramEnd, PrintedCounts, Buffers | None, tuple[str, ...]]:
-    """Run the program; return what it counted, the buffers of ``--gst``, and what was not counted.
-
-    The names of other units that it printed are not counted.
+    Attributes:
+        program: How the program ended. With ``--gst`` the window is shorter than its life: from the
+            first buffer to the last.
+        inferences: Number of them; ``None`` if they were not counted. ``units`` likewise.
+        start_ns: Starts of those that were timed, shape (n,); ``latency_ns`` is each duration.
+        notes: Why something was not counted.
     """
+
+    program: ProgramEnd
+    begin_ns: int
+    end_ns: int
+    outcome: Outcome
+    reason: str | None
+    inferences: int | None
+    units: float | None
+    start_ns: "array[int]"
+    latency_ns: "array[int]"
+    notes: tuple[str, ...]
+
+
+def _run_program(
+    arguments: argparse.Namespace, argv: list[str], relay: SignalRelay, clock: Clock = SYSTEM_CLOCK
+) -> _Window:
+    """Run the program and return its window."""
     tally = PrintedCounts(arguments.unit)
     read_line = tally.read if arguments.unit else None
     buffers: Buffers | None = None
-    notes: tuple[str, ...] = ()
+    notes: list[str] = []
     if arguments.gst is None:
         ended = relay.run(argv, clock, read_line)
     else:
@@ -225,22 +203,112 @@ def _execute(
         try:
             buffers = watch.buffers()
         except UserError as problem:
-            notes += (f"no buffers are counted: {problem}",)
-    return ended, tally, buffers, (*notes, *_uncounted(tally))
-
-
-def _times(ended: ProgramEnd, buffers: Buffers | None, announced: int | None) -> dict[str, Any]:
-    """Return the end of a window as the daemon takes it."""
+            notes.append(f"no buffers are counted: {problem}")
+    if tally.unknown is not None:
+        notes.append(f"{tally.unknown}=N is not counted: it is another unit than --unit")
+    outcome, reason = _outcome(ended)
     if buffers is None:
-        return {"begin_ns": ended.begin_ns, "end_ns": ended.end_ns, "inferences": announced}
-    stride = -(-len(buffers.start_ns) // TIMES_AT_MOST) or 1
-    return {
-        "begin_ns": buffers.begin_ns,
-        "end_ns": buffers.end_ns,
-        "inferences": buffers.count,
-        "start_ns": buffers.start_ns[::stride].tolist(),
-        "latency_ns": buffers.latency_ns[::stride].tolist(),
-    }
+        begin_ns, end_ns = ended.begin_ns, ended.end_ns
+        inferences = _inferences(arguments, tally, outcome)
+        start_ns, latency_ns = array("q"), array("q")
+    else:
+        begin_ns, end_ns = buffers.begin_ns, buffers.end_ns
+        inferences = buffers.count
+        start_ns, latency_ns = buffers.start_ns, buffers.latency_ns
+    return _Window(
+        program=ended,
+        begin_ns=begin_ns,
+        end_ns=end_ns,
+        outcome=outcome,
+        reason=reason,
+        inferences=inferences,
+        units=tally.units,
+        start_ns=start_ns,
+        latency_ns=latency_ns,
+        notes=tuple(notes),
+    )
+
+
+def _inferences(
+    arguments: argparse.Namespace, tally: PrintedCounts, outcome: Outcome
+) -> int | None:
+    """Return how many there were: a program that failed did not make what was announced."""
+    if arguments.inferences is None:
+        return tally.inferences
+    if outcome != "ok":
+        return None
+    return int(arguments.inferences)
+
+
+def _outcome(ended: ProgramEnd) -> tuple[Outcome, str | None]:
+    if ended.status == 0:
+        return "ok", None
+    if ended.by_signal is None:
+        return "failed", f"the program ended with status {ended.status}"
+    name = ended.by_signal.name
+    is_request = name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+    return "cancelled" if is_request else "failed", f"the program was ended by {name}"
+
+
+def _begin_in_daemon(arguments: argparse.Namespace, client: ApiClient) -> str:
+    """Begin a window in the daemon and return its run id."""
+    answer = _post(
+        client,
+        event="begin",
+        workload=arguments.workload,
+        device=arguments.device,
+        batch=arguments.batch,
+        unit=arguments.unit,
+        timeout_seconds=_LONGEST_SECONDS,
+    )
+    return str(answer["run_id"])
+
+
+def _measure_there(
+    arguments: argparse.Namespace,
+    argv: list[str],
+    relay: SignalRelay,
+    client: ApiClient,
+    run_id: str,
+) -> int:
+    """Run the program; the daemon pairs its window with telemetry."""
+    try:
+        window = _run_program(arguments, argv, relay)
+    except CannotStartError as error:
+        try:
+            _post(client, event="end", run_id=run_id, outcome="failed", reason=str(error)[:400])
+        except UserError as problem:
+            _print(f"tegrascope: {problem}")
+        raise
+    try:
+        _end_in_daemon(client, run_id, window)
+        report = _await_report(client, run_id, relay)
+    except UserError as error:
+        _print(f"tegrascope: {arguments.workload} is not measured: {error}")
+        return window.program.status
+    if report is None:
+        _print(f"tegrascope: not paired yet; later: tegrascope runs show {run_id}")
+    else:
+        _print_report(arguments, report, window.notes)
+    return window.program.status
+
+
+def _end_in_daemon(client: ApiClient, run_id: str, window: _Window) -> None:
+    # The daemon takes a limited number of times: of more, every second, third … is sent.
+    stride = max(1, math.ceil(len(window.start_ns) / TIMES_AT_MOST))
+    _post(
+        client,
+        event="end",
+        run_id=run_id,
+        begin_ns=window.begin_ns,
+        end_ns=window.end_ns,
+        inferences=window.inferences,
+        units=window.units,
+        start_ns=window.start_ns[::stride].tolist(),
+        latency_ns=window.latency_ns[::stride].tolist(),
+        outcome=window.outcome,
+        reason=window.reason,
+    )
 
 
 def _await_report(client: ApiClient, run_id: str, relay: SignalRelay) -> RunReport | None:
@@ -266,8 +334,12 @@ def _measure_here(
 ) -> int:
     """Read telemetry in this process and pair the program's time with it."""
     config = _config(arguments)
-    known = next((one for one in config.workloads if one.name == arguments.workload), None)
-    device = arguments.device or (known.device if known is not None else "external")
+    device: Device = "external"
+    batch = 1
+    for workload in config.workloads:
+        if workload.name == arguments.workload:
+            device, batch = workload.device, workload.batch
+    device = arguments.device or device
     session = _open_session(config, clock)
     try:
         trace = RunTrace(
@@ -277,56 +349,37 @@ def _measure_here(
             device=device,
             started_ns=clock.monotonic_ns(),
             started_wall_ns=clock.wall_ns(),
-            batch=arguments.batch or (known.batch if known is not None else 1),
+            batch=arguments.batch or batch,
             unit=arguments.unit,
-            counts_inferences=False,
         )
         if _rest(trace, "baseline_before", arguments.baseline, relay, clock):
             return 128 + (relay.number or 0)
-        asleep_ns = session.suspended_ns()
+        suspended_ns = session.suspended_ns()
+        # A simulated board draws power for the program.
         if device in LANES:
             session.load.set(device, 1.0)
         try:
-            ended, tally, buffers, more = _execute(arguments, argv, relay, clock)
+            window = _run_program(arguments, argv, relay, clock)
         finally:
             if device in LANES:
                 session.load.set(device, 0.0)
-        notes += more
-        trace.begins["steady"], trace.ends["steady"] = ended.begin_ns, ended.end_ns
-        trace.suspended_ns = session.suspended_ns() - asleep_ns
-        trace.ended_ns = ended.end_ns
-        verdict = Verdict(*_outcome(ended))
-        trace.inference_count = _inferences(arguments, tally, verdict.outcome)
-        if buffers is not None:
-            trace.begins["steady"], trace.ends["steady"] = buffers.begin_ns, buffers.end_ns
-            trace.start_ns, trace.latency_ns = buffers.start_ns, buffers.latency_ns
-            trace.inference_count = buffers.count
-        trace.counts_inferences = trace.inference_count is not None
-        trace.units = tally.units
-        if ended.by_signal is None:
+        trace.suspended_ns = session.suspended_ns() - suspended_ns
+        trace.begins["steady"], trace.ends["steady"] = window.begin_ns, window.end_ns
+        trace.ended_ns = window.program.end_ns
+        trace.start_ns, trace.latency_ns = window.start_ns, window.latency_ns
+        trace.inference_count, trace.units = window.inferences, window.units
+        trace.counts_inferences = window.inferences is not None
+        if window.program.by_signal is None:
             _rest(trace, "baseline_after", arguments.baseline, relay, clock)
         session.await_telemetry(trace)
-        report = session.pair(trace, verdict)
+        report = session.pair(trace, Verdict(window.outcome, window.reason))
     finally:
         session.stop()
+    notes += window.notes
     if report.telemetry is None:
         notes += (f"no telemetry: {session.why() or 'no sample came in time'}",)
     _print_report(arguments, report, (*notes, *_stored(arguments, report)))
-    return ended.status
-
-
-def _inferences(
-    arguments: argparse.Namespace, tally: PrintedCounts, outcome: Outcome
-) -> int | None:
-    """Return how many there were: a program that failed did not make what was announced."""
-    if arguments.inferences is None:
-        return tally.inferences
-    return int(arguments.inferences) if outcome == "ok" else None
-
-
-def _uncounted(tally: PrintedCounts) -> tuple[str, ...]:
-    name = tally.unknown
-    return () if name is None else (f"{name}=N is not counted: it is another unit than --unit",)
+    return window.program.status
 
 
 def _open_session(config: Config, clock: Clock) -> Session:
@@ -375,16 +428,6 @@ def _config(arguments: argparse.Namespace) -> Config:
             "give another one, or all of it in a file with -c",
         ) from None
     return config.model_copy(update={"telemetry": telemetry})
-
-
-def _outcome(ended: ProgramEnd) -> tuple[Outcome, str | None]:
-    if ended.status == 0:
-        return "ok", None
-    if ended.by_signal is None:
-        return "failed", f"the program ended with status {ended.status}"
-    name = ended.by_signal.name
-    is_request = name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
-    return "cancelled" if is_request else "failed", f"the program was ended by {name}"
 
 
 def _check_state_dir(directory: Path) -> None:
