@@ -17,9 +17,12 @@ from ..children.process import DescriptorReader, LineChild, LineReader, Quiet
 BACKOFF_SECONDS = (0.5, 5.0)
 # systemd accepts at once; a socket that does not is treated as missing.
 _CONNECT_SECONDS = 2.0
-# First and longest time for which a socket that gave nothing, or is missing, is left alone: each
-# connection to a unit without tegrastats is a line of the journal.
-LOOK_AGAIN_SECONDS = (30.0, 3600.0)
+# Between two tries of a socket that is missing, or refuses this user.
+MISSING_SOCKET_SECONDS = 60.0
+# First and longest time between two tries of a socket that gives no line. The first is short: a
+# helper may only be slow while the board boots. But systemd starts a unit for each connection, and
+# one without tegrastats writes a line to the journal.
+MUTE_SOCKET_SECONDS = (60.0, 600.0)
 
 _LOG = logging.getLogger(__name__)
 _WITHOUT_ROOT = "tegrastats runs without root, and shows less"
@@ -164,11 +167,6 @@ class ProcessSource(_LiveSource):
         words = f" ({' | '.join(child.last_words)})" if child.last_words else ""
         return f"{self._argv[0]} {found}{words}: it is being started again"
 
-    def _describe_quiet(self, why: Quiet) -> str:
-        """Return why a socket gives no line."""
-        silent = f"gave nothing for {self.silence_seconds:g} s"
-        return silent if why is Quiet.TIMEOUT else "was closed by the other end"
-
 
 class LineSocket(DescriptorReader):
     """One connection to a Unix socket; nothing is ever sent."""
@@ -201,6 +199,13 @@ def _cannot_connect(path: Path, error: OSError) -> UserError:
     return UserError(what, f"systemctl restart {unit}")
 
 
+def _describe_quiet(why: Quiet, silence_seconds: float) -> str:
+    """Return why a connection gives no line."""
+    if why is Quiet.TIMEOUT:
+        return f"gave nothing for {silence_seconds:g} s"
+    return "was closed by the other end"
+
+
 class SocketLines(ProcessSource):
     """Lines that a privileged unit prints per connection, with the pauses of ``ProcessSource``.
 
@@ -213,8 +218,8 @@ class SocketLines(ProcessSource):
 
     def _describe_end(self, why: Quiet, child: LineReader) -> str | None:  # noqa: ARG002
         unit = f"journalctl -u 'tegrascope-{Path(self._argv[0]).stem}@*' may say why"
-        again = "it is being connected again"
-        return f"{self._argv[0]} {self._describe_quiet(why)}: {again} ({unit})"
+        found = _describe_quiet(why, self.silence_seconds)
+        return f"{self._argv[0]} {found}: it is being connected again ({unit})"
 
 
 class SocketSource(ProcessSource):
@@ -222,8 +227,8 @@ class SocketSource(ProcessSource):
 
     It is connected again as ``ProcessSource`` starts a program again. Without a socket, without
     the right to connect, or if a connection brought no line, tegrastats is run here instead, and
-    the log says what is lost by it. The socket is tried again after half a minute, then ever more
-    rarely; half a minute counts again once tegrastats is found where it was not.
+    the log says what is lost by it. The socket is tried again later, and our own program is read
+    until the socket gives its first line, so that a mute socket makes no gap.
     """
 
     def __init__(
@@ -245,114 +250,117 @@ class SocketSource(ProcessSource):
         )
         self.is_privileged = False
         self._path = path
-        self._child_interval_seconds = interval_seconds
+        self._own_interval_seconds = interval_seconds
         self.socket_interval_seconds = socket_interval_seconds
-        # When the socket is tried, and the next pause between two tries.
-        self._due_ns, self._pause_seconds = clock.monotonic_ns(), LOOK_AGAIN_SECONDS[0]
-        # A connection beside our own program.
+        self._next_try_ns = clock.monotonic_ns()
+        self._mute_seconds = MUTE_SOCKET_SECONDS[0]
+        # A connection beside our own program, which has given no line yet.
         self._candidate: LineSocket | None = None
-        self._is_missing = False  # our own program
-        self._logged: str | None = None
-        # Why each of the two gives no line, until it gives one.
+        # Why the socket, and our own program, give no line, until they give one.
         self._socket_problem: str | None = None
         self._own_problem: str | None = None
+        self._logged_problem: str | None = None
 
     def lines(self) -> Iterator[Stamped[str]]:
         """Yield lines as they arrive, from whichever of the two, until ``stop``."""
         try:
             for line in super().lines():
-                if not self.is_privileged and self._gives_lines():
+                if not self.is_privileged and self._has_candidate_line():
                     self._wake()
                     continue
                 self._own_problem = None
                 if self.is_privileged:
                     self._socket_problem = None
-                elif self._socket_problem != self._logged:
+                elif self._socket_problem != self._logged_problem:
                     _LOG.warning("%s: %s: %s", self.name, _WITHOUT_ROOT, self._socket_problem)
-                self._logged = self._socket_problem
+                self._logged_problem = self._socket_problem
                 yield line
         finally:
-            self._drop()
+            self._drop_candidate()
 
-    def _gives_lines(self) -> bool:
-        """Return whether the socket has a line; connect when it is due, and end a silent one."""
-        try:
-            if self._candidate is not None and self._candidate.has_line():
-                return True
-            if self._is_due():
-                self._drop()
-                self._postpone()
-                self._candidate = LineSocket(self._path, clock=self._clock)
-        except (EOFError, UserError):
-            self._drop()
+    def _has_candidate_line(self) -> bool:
+        """Return whether the socket has a line; connect beside our own program when it is due."""
+        if self._candidate is not None:
+            try:
+                if self._candidate.has_line():
+                    return True
+            except EOFError:
+                self._drop_candidate()
+        if self._is_due():
+            self._drop_candidate()
+            self._candidate = self._connect()
         return False
 
-    def _drop(self) -> None:
+    def _drop_candidate(self) -> None:
         if self._candidate is not None:
             self._candidate.end()
             self._candidate = None
 
     def _is_due(self) -> bool:
-        return self._clock.monotonic_ns() >= self._due_ns
+        return self._clock.monotonic_ns() >= self._next_try_ns
 
-    def _postpone(self) -> None:
-        """Leave the socket alone for a pause, and double the next one."""
-        self._due_ns = self._clock.monotonic_ns() + round(self._pause_seconds * 1e9)
-        self._pause_seconds = min(2 * self._pause_seconds, LOOK_AGAIN_SECONDS[1])
+    def _try_in(self, seconds: float) -> None:
+        self._next_try_ns = self._clock.monotonic_ns() + round(seconds * 1e9)
+
+    def _connect(self) -> LineSocket | None:
+        """Return a new connection, or None with the problem of the socket."""
+        try:
+            connection = LineSocket(self._path, clock=self._clock)
+        except UserError as error:
+            self._socket_problem = str(error)
+            self._try_in(MISSING_SOCKET_SECONDS)
+            return None
+        self._try_in(self._mute_seconds)
+        self._mute_seconds = min(2 * self._mute_seconds, MUTE_SOCKET_SECONDS[1])
+        return connection
 
     def _open(self) -> LineReader:
-        peer: LineReader | None
-        peer, self._candidate = self._candidate, None
-        if peer is None and self._is_due():
-            try:
-                peer = LineSocket(self._path, clock=self._clock)
-            except UserError as error:
-                self._socket_problem = str(error)
-                self._postpone()
-        self.is_privileged = peer is not None
-        if peer is not None:
+        """Return the candidate, or a connection if one is due, or else start our own program."""
+        connection, self._candidate = self._candidate, None
+        if connection is None and self._is_due():
+            connection = self._connect()
+        self.is_privileged = connection is not None
+        if connection is not None:
             self.interval_seconds = self.socket_interval_seconds
-            return peer
-        self.interval_seconds = self._child_interval_seconds
+            return connection
+        self.interval_seconds = self._own_interval_seconds
         try:
-            peer = super()._open()
+            return super()._open()
         except UserError as error:
-            self._is_missing = True
-            self._note_own(str(error))
-            raise UserError(error.message, self._add_socket(error.remedy)) from error
-        if self._is_missing:
-            self._is_missing = False
-            self._pause_seconds = LOOK_AGAIN_SECONDS[0]
-            self._postpone()
-        return peer
+            self._keep_own_problem(str(error))
+            raise UserError(error.message, self._with_socket_problem(error.remedy)) from error
 
-    def _note_own(self, problem: str) -> None:
+    def _keep_own_problem(self, problem: str) -> None:
         """Keep why our own tegrastats fails, and log it if the outage began with the socket."""
         if self._own_problem is None and self._silent_since_ns is not None:
             _LOG.warning("%s: %s", self.name, problem)
         self._own_problem = problem
 
-    def _add_socket(self, text: str) -> str:
-        return "; ".join(filter(None, (text, self._socket_problem)))
+    def _with_socket_problem(self, problem: str | None) -> str:
+        return "; ".join(filter(None, (problem, self._socket_problem)))
 
     def _describe_end(self, why: Quiet, child: LineReader) -> str | None:
         if isinstance(child, LineChild):
-            if why is Quiet.WOKEN:
-                _LOG.info("%s: %s gives lines: they are used from now on", self.name, self._path)
-                return None
-            self._drop()
-            found = super()._describe_end(why, child)
-            if child.has_given:
-                return found
-            self._note_own(found or "")
-            return self._add_socket(found or "")
-        found, journal = self._describe_quiet(why), "(journalctl -u 'tegrascope-tegrastats@*')"
+            return self._describe_own_end(why, child)
+        found = f"{self._path} {_describe_quiet(why, self.silence_seconds)}"
+        journal = "(journalctl -u 'tegrascope-tegrastats@*')"
         if child.has_given:
-            self._pause_seconds = LOOK_AGAIN_SECONDS[0]
-            return f"{self._path} {found}: it is being connected again {journal}"
-        self._postpone()
-        self._socket_problem = f"{self._path} {found} {journal}"
-        return "; ".join(filter(None, (self._own_problem, self._socket_problem)))
+            self._try_in(0.0)
+            self._mute_seconds = MUTE_SOCKET_SECONDS[0]
+            return f"{found}: it is being connected again {journal}"
+        self._socket_problem = f"{found} {journal}"
+        return self._with_socket_problem(self._own_problem)
+
+    def _describe_own_end(self, why: Quiet, child: LineChild) -> str | None:
+        if why is Quiet.WOKEN:
+            _LOG.info("%s: %s gives lines: they are used from now on", self.name, self._path)
+            return None
+        self._drop_candidate()
+        problem = super()._describe_end(why, child)
+        if child.has_given or problem is None:
+            return problem
+        self._keep_own_problem(problem)
+        return self._with_socket_problem(problem)
 
 
 class StreamSource(_LiveSource):

@@ -13,7 +13,12 @@ import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK, Stamped
 from tegrascope.collectors.children.process import Quiet
-from tegrascope.collectors.lines.program import LOOK_AGAIN_SECONDS, LineSocket, SocketSource
+from tegrascope.collectors.lines.program import (
+    MISSING_SOCKET_SECONDS,
+    MUTE_SOCKET_SECONDS,
+    LineSocket,
+    SocketSource,
+)
 from tegrascope.parsers.errors import UserError
 from tests.fakes.processes import Stopwatch, until
 
@@ -227,7 +232,7 @@ def test_program_that_gives_no_line_is_not_said_to_run(serving, tmp_path, caplog
     try:
         assert until(is_complete)
         for tries in (2, 3):
-            clock.ahead_ns += round(LOOK_AGAIN_SECONDS[1] * 1e9)
+            clock.ahead_ns += round(MUTE_SOCKET_SECONDS[1] * 1e9)
             assert until(lambda tries=tries: server.accepted >= tries)
             assert until(is_complete)
     finally:
@@ -239,64 +244,43 @@ def test_program_that_gives_no_line_is_not_said_to_run(serving, tmp_path, caplog
 
 
 def test_socket_that_comes_later_takes_over_without_a_gap(serving, source, clock):
-    """Half a minute later it is tried again, then a minute; the program is read until it prints."""
+    """The program is read until the socket prints: a mute connection is only a candidate."""
     lines = source.lines()
     assert next(lines).value == "own"
     server = serving(lambda peer, number: peer.recv(1) if number == 1 else talk(peer, number))
-    clock.ahead_ns = round(LOOK_AGAIN_SECONDS[0] * 1e9)
+    clock.ahead_ns = round(MISSING_SOCKET_SECONDS * 1e9)
     assert {next(lines).value for _ in range(20)} == {"own"}  # it is there, and mute
     assert server.accepted == 1
-    clock.ahead_ns *= 2
+    clock.ahead_ns += round(MUTE_SOCKET_SECONDS[0] * 1e9) // 2
     assert {next(lines).value for _ in range(20)} == {"own"}
     assert server.accepted == 1
-    clock.ahead_ns *= 2
+    clock.ahead_ns += round(MUTE_SOCKET_SECONDS[0] * 1e9) // 2
     assert first_of(lines, "root") == "root 2"
-    assert source.is_privileged
+    assert (source.is_privileged, source.interval_seconds) == (True, 0.02)
     lines.close()
 
 
-def test_socket_without_lines_is_tried_a_few_times_a_day(serving, source, clock, caplog):
+def test_helper_that_ends_after_a_takeover_is_connected_again_at_once(serving, source, clock):
+    lines = source.lines()
+    assert next(lines).value == "own"
+    serving(lambda peer, number: peer.sendall(b"root 1\n") if number == 1 else talk(peer, number))
+    clock.ahead_ns = round(MISSING_SOCKET_SECONDS * 1e9)
+    assert first_of(lines, "root") == "root 1"
+    assert next(lines).value == "root 2"
+    lines.close()
+
+
+def test_socket_without_lines_is_not_tried_every_minute(serving, source, clock, caplog):
     """Each connection to a unit without tegrastats is a line of the journal."""
     source.silence_seconds = 60.0
     server = serving(lambda peer, _: peer.close())
     lines = source.lines()
-    for _ in range(24 * 6):
+    for _ in range(4 * 60):
         next(lines)
-        clock.ahead_ns += 600 * 10**9
-    assert 15 <= server.accepted <= 40
+        clock.ahead_ns += 60 * 10**9
+    assert 20 <= server.accepted <= 30
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 2
     lines.close()
-
-
-def test_socket_is_tried_soon_once_the_program_is_found_again(serving, tmp_path, clock):
-    """Who installs tegrastats has root's lines half a minute later."""
-    program = tmp_path / "tegrastats"
-    source = SocketSource(
-        tmp_path / "lines.sock",
-        [str(program)],
-        interval_seconds=0.01,
-        socket_interval_seconds=0.02,
-        clock=clock,
-    )
-    server = serving(lambda peer, number: program.exists() and talk(peer, number))
-    seen = []
-    reader = threading.Thread(target=lambda: seen.extend(line.value for line in source.lines()))
-    reader.start()
-
-    def is_tried_an_hour_later() -> bool:
-        clock.ahead_ns += 3600 * 10**9
-        return server.accepted >= 5
-
-    assert until(is_tried_an_hour_later)
-    program.with_suffix(".new").write_text("#!/bin/sh\nwhile :; do echo own; sleep 0.005; done\n")
-    program.with_suffix(".new").chmod(0o755)
-    program.with_suffix(".new").rename(program)
-    assert until(lambda: "own" in seen or source.is_privileged)
-    clock.ahead_ns += 31 * 10**9
-    assert until(lambda: source.is_privileged)
-    source.stop()
-    reader.join(60)
-    assert not reader.is_alive()
 
 
 def test_stop_ends_both(serving, source):
