@@ -1,20 +1,34 @@
 """Pairing of a run with the telemetry of its window: trace and samples become one report."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ...parsers import signals
+from ...parsers.inference.events import PhaseName
 from ...parsers.rails import RailRule
 from . import quality, rhythm
 from .blocks import WindowSlice
 from .counter import counter_total
 from .deadlines import deadline_report
 from .dla import InFlight, dla_was_on, foreign_dla_activity
-from .energy import interval_ns
-from .energy_report import IDLE_PHASES, measure_energy, module_curve, timing
+from .energy import Timing, interval_ns
+from .energy_report import IDLE_PHASES, MeasuredEnergy, measure_energy, module_curve, timing
 from .latency import distribution, throughput
 from .processes import other_processes
-from .quality import not_steady
-from .report import EnergyMethod, Environment, Figure, Flag, Interval, ProcessShare, RunReport, Span
+from .report import (
+    Distribution,
+    Energy,
+    EnergyMethod,
+    Environment,
+    Figure,
+    Flag,
+    Interval,
+    LockInReport,
+    ProcessShare,
+    RunReport,
+    RunTelemetry,
+    Span,
+)
 from .trace import RunTrace
 from .utilization import telemetry
 
@@ -53,181 +67,433 @@ def correlate(
             only the run's own core is checked for work of others.
         workloads: Names of the workloads of ``others``, by run id.
     """
+    raised = {*flags, *_flags_without_telemetry(trace, environment)}
+    report = _identity(trace, environment, samples)
     phases = trace.phases
     window = phases.get("steady")
-    raised: dict[Flag, bool] = dict.fromkeys(flags, True)
-    if environment.simulated:
-        raised["simulated"] = True
-    if quality.suspended(trace.suspended_ns):
-        raised["suspended"] = True
-    report = _identity(trace, environment, samples)
     if window is None or window.seconds <= 0:
+        # The run failed before it was steady: there is no window to pair.
         return report.model_copy(update={"quality": quality.in_order(raised)})
+
     arrived = samples or WindowSlice()
-    samples = quality.timed(arrived)
-    around = samples.around(window.begin_ns, window.end_ns)
-    inside = samples.times_ns[samples.inside(window.begin_ns, window.end_ns)]
-    starts, latencies = trace.completed(window)
-    completed = len(starts) if trace.inference_count is None else trace.inference_count
-    inferences, units = completed if trace.counts_inferences else None, trace.units
-    # Where inferences were not counted, units may be what the power follows.
-    pieces = inferences if inferences is not None or units is None else round(units)
-    line_source = environment.telemetry_source
-    board = (
-        telemetry(samples, window, trace.throttle_events, line_source) if samples.times_ns else None
+    if quality.late_seconds(arrived) > quality.LATE_AT_MOST_SECONDS:
+        raised.add("late_samples")
+    run = _Run(
+        trace=trace,
+        phases=phases,
+        window=window,
+        samples=quality.timed(arrived),
+        rule=rule,
+        environment=environment,
+        others=others or {},
+        in_flight=in_flight or _always_in_flight,
     )
-    throttle_events = trace.throttle_events if board is None else board.throttle_events
-    together = quality.overlapping(window, others or {})
-    idle = [phases[name] for name in IDLE_PHASES if name in phases]
-    ours = in_flight or (lambda _device, begin_ns, end_ns: (end_ns - begin_ns) / 1e9)
-    whole = trace.telemetry_window() or window
-    foreign = foreign_dla_activity(samples, whole, trace.device, idle, ours)
-    others_here = other_processes(samples, whole)
-    sensor = rhythm.sensor_times(window, environment.power_reading)
-    method: EnergyMethod = "integral"
-    if rule is not None and counter_total(samples, rule.total, window) is not None:
-        method = "counter"
-    begun, cycles = starts or rhythm.evenly_spaced(window, pieces), None
-    if begun and not starts and (curve := module_curve(samples, rule)):
-        cycles = rhythm.shown_cycles(curve, window, len(begun))
-        begun = rhythm.evenly_spaced(window, pieces, cycles)
-    # A count is no frequency: an edge may cut a cycle.
-    miscount = 0 if starts or cycles else 1
-    beats = rhythm.folded_rhythm(inside, begun, miscount)
-    if not starts:
-        beats += rhythm.beats_of_batches(inside, window, pieces)
-    disturbance = _disturbance(samples, idle, others or {}, others_here)
-    if disturbance is None:
-        busy = [foreign_dla_activity(samples, one, trace.device, [one], ours) for one in idle]
-        if any(busy):
-            disturbance = "a DLA was busy in an idle phase"
-    seen: dict[Flag, bool] = {
-        "late_samples": quality.late_seconds(arrived) > quality.LATE_AT_MOST_SECONDS,
-        "insufficient_samples": quality.insufficient_samples(
-            window.seconds,
-            None if method == "counter" else len(inside),
-            inferences,
-            units,
+    work = _work_of(trace, window)
+    board = _telemetry_of(run)
+    neighbours = _neighbours_of(run)
+    steps = _steps_of(run, work)
+
+    method = _method_of(run)
+    raised |= _flags_of_window(run, work, board, neighbours, steps, method)
+    divisor, units = work.divisor(), work.units
+    if quality.withholding(raised, method):
+        # Energy of the whole window is given with its flags, but not by piece of work.
+        divisor = units = None
+    if "baseline_disturbed" in raised:
+        # Power of an idle phase in which something worked is not idle power (rule 8).
+        phases = {"steady": window}
+    reading = _timing_of(run, clock_seconds)
+    measured = measure_energy(run.samples, phases, rule, divisor, reading, steps.beats, units)
+    raised |= _flags_of_energy(measured)
+    in_order = quality.in_order(raised)
+    return report.model_copy(
+        update={
+            "inferences": work.completed,
+            "inferences_interval": work.limits,
+            "units_per_second": work.units_per_second(window),
+            "latency": distribution(work.latencies),
+            "device_latency": distribution(trace.device_ns()),
+            "stages": _stages_of(trace),
+            "throughput_per_second": throughput(work.completed, trace.batch, window.seconds),
+            "telemetry": board,
+            "deadline": deadline_report(
+                trace,
+                window,
+                (work.starts, work.latencies),
+                run.samples,
+                run.others,
+                workloads or {},
+            ),
+            "energy": _energy_of(run, measured, neighbours, reading, in_order),
+            "lock_in": _lock_in_of(run, reading, in_order),
+            "quality": in_order,
+            "overlapping_runs": neighbours.overlapping_runs,
+            "other_processes": neighbours.processes,
+            "foreign_dla_processes": neighbours.foreign_dla_processes(),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run and what else is known of its time: the arguments of ``correlate``, made ready.
+
+    Attributes:
+        window: Its steady phase, to which all figures belong.
+        samples: Without those whose time is unknown (rule 3).
+    """
+
+    trace: RunTrace
+    phases: Mapping[PhaseName, Span]
+    window: Span
+    samples: WindowSlice
+    rule: RailRule | None
+    environment: Environment
+    others: Mapping[str, Sequence[Span]]
+    in_flight: InFlight
+
+    @property
+    def idle_phases(self) -> list[Span]:
+        """The loaded-idle phases, in order of time."""
+        return [self.phases[name] for name in IDLE_PHASES if name in self.phases]
+
+    @property
+    def times_ns(self) -> Sequence[int]:
+        """The times of the samples of the window."""
+        inside = self.samples.inside(self.window.begin_ns, self.window.end_ns)
+        return self.samples.times_ns[inside]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The work of a run in its window.
+
+    Attributes:
+        starts: Start of each inference that was timed, shape (n,), increasing; ``latencies`` are
+            their durations.
+        completed: Number of inferences, timed or only counted.
+        inferences: The same; ``None`` for a program that does not count them.
+        units: Number of units of work with its limits; ``None`` if they were not counted.
+    """
+
+    starts: Sequence[int]
+    latencies: Sequence[int]
+    completed: int
+    inferences: int | None
+    units: Figure | None
+
+    @property
+    def limits(self) -> Interval | None:
+        """Limits of ``inferences`` that were only counted: an edge of the window may cut one."""
+        if not self.inferences or self.starts:
+            return None
+        return Interval(low=self.inferences - 1, high=self.inferences + 1)
+
+    @property
+    def pieces(self) -> int | None:
+        """Number of pieces that the power may follow: inferences or, if not counted, units."""
+        if self.inferences is None and self.units is not None:
+            return round(self.units.value)
+        return self.inferences
+
+    def units_per_second(self, window: Span) -> float | None:
+        """Return the rate of the units in the window; ``None`` if they were not counted."""
+        if self.units is None:
+            return None
+        return self.units.value / window.seconds
+
+    def divisor(self) -> Figure | None:
+        """Return the number by which energy is divided; ``None`` if it is too small (rule 10).
+
+        The flag ``insufficient_samples`` is not enough: 200 units of work lower it, but do not make
+        a figure per inference.
+        """
+        if self.inferences is None or self.inferences < quality.MINIMUM_INFERENCES:
+            return None
+        return _figure(self.inferences, self.limits)
+
+
+@dataclass(frozen=True)
+class _Neighbours:
+    """All other work during the run, as far as it is known.
+
+    Attributes:
+        overlapping_runs: Runs of ours that worked in the window.
+        processes: Other processes that used the board, with the idle phases.
+        foreign_dla_cores: DLA cores on which work of other programs was seen.
+        disturbance: What worked in an idle phase, so that idle power is unknown.
+    """
+
+    overlapping_runs: tuple[str, ...]
+    processes: tuple[ProcessShare, ...]
+    foreign_dla_cores: set[str]
+    disturbance: str | None
+
+    def foreign_dla_processes(self) -> tuple[str, ...]:
+        """Return the names of the programs that worked on those cores, as far as known."""
+        names = []
+        for process in self.processes:
+            is_named = process.name != signals.UNKNOWN_PROCESS
+            if is_named and self.foreign_dla_cores & process.dla_seconds.keys():
+                names.append(process.name)
+        return tuple(names)
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """How the sampling and the work keep step (rule 11).
+
+    Attributes:
+        starts: Starts of the inferences, assumed to be even where they were not timed; empty if
+            nothing was counted.
+        beats: Rhythms of the work that the sampling turns into slow change.
+    """
+
+    starts: Sequence[int]
+    beats: list[rhythm.Beat]
+
+
+def _flags_without_telemetry(trace: RunTrace, environment: Environment) -> set[Flag]:
+    """Return the flags that need no window and no sample."""
+    raised: set[Flag] = set()
+    if environment.simulated:
+        raised.add("simulated")
+    if quality.suspended(trace.suspended_ns):
+        raised.add("suspended")
+    return raised
+
+
+def _always_in_flight(_device: str, begin_ns: int, end_ns: int) -> float:
+    """Return all of the time as our own, so that no work on another core is called foreign."""
+    return (end_ns - begin_ns) / 1e9
+
+
+def _figure(value: float, limits: Interval | None) -> Figure:
+    """Return a number with its limits, if it has any."""
+    if limits is None:
+        return Figure(value=value)
+    return Figure(value=value, low=limits.low, high=limits.high)
+
+
+def _work_of(trace: RunTrace, window: Span) -> _Work:
+    """Return what the run completed in its window."""
+    starts, latencies = trace.completed(window)
+    completed = len(starts)
+    if trace.inference_count is not None:
+        # An application may time only some of its inferences.
+        completed = trace.inference_count
+    inferences, units = None, None
+    if trace.counts_inferences:
+        inferences = completed
+    if trace.units is not None:
+        units = _figure(trace.units, trace.units_interval)
+    return _Work(starts, latencies, completed, inferences, units)
+
+
+def _telemetry_of(run: _Run) -> RunTelemetry | None:
+    """Return the loads, clocks and temperatures of the window; ``None`` without any sample."""
+    if not run.samples.times_ns:
+        return None
+    source = run.environment.telemetry_source
+    return telemetry(run.samples, run.window, run.trace.throttle_events, source)
+
+
+def _neighbours_of(run: _Run) -> _Neighbours:
+    """Return who else worked on the board during the run and its idle phases."""
+    whole = run.trace.telemetry_window() or run.window
+    processes = other_processes(run.samples, whole)
+    return _Neighbours(
+        overlapping_runs=quality.overlapping(run.window, run.others),
+        processes=processes,
+        foreign_dla_cores=foreign_dla_activity(
+            run.samples, whole, run.trace.device, run.idle_phases, run.in_flight
         ),
-        "aliased": rhythm.aliased(inside, begun, beats) or rhythm.aliased(sensor, begun),
-        "not_steady": not_steady(window, starts, latencies, samples, throttle_events)
-        or bool(board and board.power_mode_changes),
+        disturbance=_disturbance(run, processes),
+    )
+
+
+def _disturbance(run: _Run, processes: Sequence[ProcessShare]) -> str | None:
+    """Return what worked in an idle phase, so that idle power is not known; ``None`` if nothing."""
+    for phase in run.idle_phases:
+        if quality.overlapping(phase, run.others):
+            return "another run worked in an idle phase"
+    busiest = quality.busiest_gpu_ratio(run.samples, run.idle_phases)
+    if busiest is not None and busiest > quality.BUSY_RATIO:
+        sentence = f"the GPU was {busiest:.0%} busy in an idle phase, by another program"
+        names = [process.name for process in processes if process.gpu_memory_bytes]
+        if names:
+            sentence += f"; processes with GPU memory: {', '.join(names)}"
+        return sentence
+    for phase in run.idle_phases:
+        # Each phase alone: work that one of them shows is lost in the tolerance of a whole run.
+        if foreign_dla_activity(run.samples, phase, run.trace.device, [phase], run.in_flight):
+            return "a DLA was busy in an idle phase"
+    return None
+
+
+def _steps_of(run: _Run, work: _Work) -> _Steps:
+    """Return how the samples of the window keep step with the work (rule 11)."""
+    if work.starts:
+        return _Steps(work.starts, rhythm.folded_rhythm(run.times_ns, work.starts))
+    # Inferences were counted, not timed: they are taken to be even.
+    starts = rhythm.evenly_spaced(run.window, work.pieces)
+    miscount = 1
+    curve = module_curve(run.samples, run.rule)
+    if starts and curve:
+        cycles = rhythm.shown_cycles(curve, run.window, len(starts))
+        starts = rhythm.evenly_spaced(run.window, work.pieces, cycles)
+        if cycles:
+            # The readings show the frequency. Else the count stands for it, and a count is not a
+            # frequency (rule 23): an edge of the window may cut a cycle.
+            miscount = 0
+    beats = rhythm.folded_rhythm(run.times_ns, starts, miscount)
+    beats += rhythm.beats_of_batches(run.times_ns, run.window, work.pieces)
+    return _Steps(starts, beats)
+
+
+def _method_of(run: _Run) -> EnergyMethod:
+    """Return how the energy of the module will be measured."""
+    if run.rule is None or counter_total(run.samples, run.rule.total, run.window) is None:
+        return "integral"
+    return "counter"
+
+
+def _flags_of_window(
+    run: _Run,
+    work: _Work,
+    board: RunTelemetry | None,
+    neighbours: _Neighbours,
+    steps: _Steps,
+    method: EnergyMethod,
+) -> set[Flag]:
+    """Return the flags that the window raises, before any energy is measured."""
+    trace, window, samples, times_ns = run.trace, run.window, run.samples, run.times_ns
+    around = samples.around(window.begin_ns, window.end_ns)
+    throttle_events, mode_changes = trace.throttle_events, None
+    if board is not None:
+        throttle_events, mode_changes = board.throttle_events, board.power_mode_changes
+    is_unsteady = bool(mode_changes) or quality.not_steady(
+        window, work.starts, work.latencies, samples, throttle_events
+    )
+    # The sensor behind NVML has a period of its own, with which the work may keep step too.
+    sensor_ns = rhythm.sensor_times(window, run.environment.power_reading)
+    is_aliased = rhythm.aliased(times_ns, steps.starts, steps.beats) or rhythm.aliased(
+        sensor_ns, steps.starts
+    )
+    sample_count: int | None = len(times_ns)
+    if method == "counter":
+        sample_count = None  # A counter of energy needs no number of samples.
+    is_insufficient = quality.insufficient_samples(
+        window.seconds, sample_count, work.inferences, trace.units
+    )
+    found: dict[Flag, bool] = {
+        "insufficient_samples": is_insufficient,
+        "aliased": is_aliased,
+        "not_steady": is_unsteady,
         "throttled": bool(throttle_events),
-        "overlapped": bool(together),
-        "baseline_disturbed": disturbance is not None,
+        "overlapped": bool(neighbours.overlapping_runs),
+        "baseline_disturbed": neighbours.disturbance is not None,
         "clock_step": quality.clock_step(around.times_ns, around.wall_ns),
         "telemetry_gap": quality.telemetry_gap(around.times_ns, window),
         "outputs_changed": quality.outputs_changed(trace.outputs, trace.built),
-        "foreign_dla_activity": bool(foreign),
+        "foreign_dla_activity": bool(neighbours.foreign_dla_cores),
     }
-    if not environment.simulated and not trace.is_played:
-        placement = None if trace.built is None else trace.built.placement
+    if not run.environment.simulated and not trace.is_played:
+        # A simulated or played run only claims its device, so nothing is proved of that.
+        placement = trace.built and trace.built.placement
         was_on = dla_was_on(samples, window, trace.device)
-        seen["fallback"] = quality.fallback(trace.device, placement)
-        seen["dla_not_used"] = quality.dla_not_used(trace.device, placement, was_on)
-    raised |= {flag: True for flag, is_raised in seen.items() if is_raised}
-    is_shown = not quality.withholding(raised, method)
-    count = None
-    if is_shown and units is not None:
-        limits = trace.units_interval
-        count = Figure(value=units, **({} if limits is None else limits.model_dump()))
+        found["fallback"] = quality.fallback(trace.device, placement)
+        found["dla_not_used"] = quality.dla_not_used(trace.device, placement, was_on)
+    return quality.raised(found)
+
+
+def _timing_of(run: _Run, clock_seconds: float | None) -> Timing:
+    """Return how the readings relate to the window in time."""
     if clock_seconds is not None:
-        clock_seconds += trace.uncertain_ns / 1e9
-    if "baseline_disturbed" in raised:
-        phases = {"steady": window}
-    reading = timing(environment, clock_seconds, quality.late_seconds(samples))
-    # 200 units do not make a figure per inference.
-    is_many = inferences is not None and inferences >= quality.MINIMUM_INFERENCES
-    limits_of_count: Interval | None = None
-    if inferences and not starts:
-        limits_of_count = Interval(low=inferences - 1, high=inferences + 1)
-    divisor: Figure | None = None
-    if inferences is not None and is_shown and is_many:
-        ends = {} if limits_of_count is None else limits_of_count.model_dump()
-        divisor = Figure(value=inferences, **ends)
-    measured = measure_energy(samples, phases, rule, divisor, reading, beats, count)
-    if measured is not None:
-        found: dict[Flag, bool] = {
+        # What the worker does not know of its edges is a doubt about their common clock.
+        clock_seconds += run.trace.uncertain_ns / 1e9
+    return timing(run.environment, clock_seconds, quality.late_seconds(run.samples))
+
+
+def _flags_of_energy(measured: MeasuredEnergy | None) -> set[Flag]:
+    """Return the flags that only the measured energy shows."""
+    if measured is None:
+        return set()
+    return quality.raised(
+        {
             "baseline_drift": measured.baseline_drifted,
             "baseline_disturbed": measured.baseline_disturbed,
             "sensor_suspect": measured.readings_disagree,
         }
-        raised |= {flag: True for flag, is_raised in found.items() if is_raised}
-    quality_flags = quality.in_order(raised)
-    energy = measured and measured.energy
-    if energy is not None and disturbance is not None:
-        energy = energy.model_copy(update={"net_reason": disturbance})
-    if trace.work_phases and energy is not None and rule is not None and energy.gross_joules:
-        causes = [flag for flag in quality_flags if flag in quality.WITHHOLDING]
-        withheld = f"withheld: {', '.join(causes)}" if causes else None
-        from .phases import phase_energy
-
-        by_phase = phase_energy(samples, rule, window, trace.work_phases, reading, withheld)
-        energy = energy.model_copy(update={"phases": by_phase})
-    lock_in = None
-    if trace.pattern is not None:
-        from .lock_in import lock_in_report
-
-        lock_in = lock_in_report(
-            trace.pattern, trace, window, samples, rule, reading.averaging, quality_flags
-        )
-    stages = {stage: distribution(durations) for stage, durations in trace.stages_ns.items()}
-    return report.model_copy(
-        update={
-            "inferences": completed,
-            "inferences_interval": limits_of_count,
-            "units_per_second": None if units is None else units / window.seconds,
-            "latency": distribution(latencies),
-            "device_latency": distribution(trace.device_ns()),
-            "stages": {stage: times for stage, times in stages.items() if times is not None},
-            "throughput_per_second": throughput(completed, trace.batch, window.seconds),
-            "telemetry": board,
-            "deadline": deadline_report(
-                trace, window, (starts, latencies), samples, others or {}, workloads or {}
-            ),
-            "energy": energy,
-            "lock_in": lock_in,
-            "quality": quality_flags,
-            "overlapping_runs": together,
-            "other_processes": others_here,
-            "foreign_dla_processes": tuple(
-                one.name
-                for one in others_here
-                if one.name != signals.UNKNOWN_PROCESS and foreign & one.dla_seconds.keys()
-            ),
-        }
     )
 
 
-def _disturbance(
-    samples: WindowSlice,
-    idle: Sequence[Span],
-    others: Mapping[str, Sequence[Span]],
-    other_processes: Sequence[ProcessShare],
-) -> str | None:
-    """Return what worked in an idle phase, so that idle power is not known; ``None`` if nothing."""
-    if any(quality.overlapping(phase, others) for phase in idle):
-        return "another run worked in an idle phase"
-    busiest = quality.busiest_gpu_ratio(samples, idle)
-    if busiest is None or busiest <= quality.BUSY_RATIO:
+def _energy_of(
+    run: _Run,
+    measured: MeasuredEnergy | None,
+    neighbours: _Neighbours,
+    reading: Timing,
+    raised: Sequence[Flag],
+) -> Energy | None:
+    """Return the measured energy with the reason of missing net figures, and by work phase."""
+    if measured is None:
         return None
-    names = [one.name for one in other_processes if one.gpu_memory_bytes]
-    users = f"; processes with GPU memory: {', '.join(names)}" if names else ""
-    return f"the GPU was {busiest:.0%} busy in an idle phase, by another program{users}"
+    energy = measured.energy
+    if neighbours.disturbance is not None:
+        energy = energy.model_copy(update={"net_reason": neighbours.disturbance})
+    work_phases = run.trace.work_phases
+    if not work_phases or run.rule is None or not energy.gross_joules:
+        return energy
+    # Only some runs need it; the daemon's memory is spared until then.
+    from .phases import phase_energy
+
+    # Phases are found by the readings of power, also where a counter measures the window.
+    withheld: str | None = None
+    causes = quality.withholding(raised, "integral")
+    if causes:
+        withheld = f"withheld: {', '.join(causes)}"
+    by_phase = phase_energy(run.samples, run.rule, run.window, work_phases, reading, withheld)
+    return energy.model_copy(update={"phases": by_phase})
+
+
+def _lock_in_of(run: _Run, reading: Timing, raised: Sequence[Flag]) -> LockInReport | None:
+    """Return the energy of a piece; ``None`` for a run without on- and off-steps."""
+    plan = run.trace.pattern
+    if plan is None:
+        return None
+    # Only some runs need it; the daemon's memory is spared until then.
+    from .lock_in import lock_in_report
+
+    return lock_in_report(
+        plan, run.trace, run.window, run.samples, run.rule, reading.averaging, raised
+    )
+
+
+def _stages_of(trace: RunTrace) -> dict[str, Distribution]:
+    """Return the times of each stage that has any."""
+    stages = {}
+    for stage, durations in trace.stages_ns.items():
+        times = distribution(durations)
+        if times is not None:
+            stages[stage] = times
+    return stages
 
 
 def _identity(trace: RunTrace, environment: Environment, samples: WindowSlice | None) -> RunReport:
     """Return the part of a report that needs no steady phase."""
-    interval = interval_ns(samples.times_ns) if samples is not None else None
-    seconds = environment.telemetry_interval_seconds if interval is None else interval / 1e9
-    outcome = trace.outcome or "failed"
-    reason = trace.reason or "the worker did not report how it ended"
+    seconds = environment.telemetry_interval_seconds
+    interval = None if samples is None else interval_ns(samples.times_ns)
+    if interval is not None:
+        seconds = interval / 1e9
+    outcome, reason = trace.outcome or "failed", None
+    if outcome != "ok":
+        reason = trace.reason or "the worker did not report how it ended"
     versions = {**environment.versions, **trace.versions}
     changes = {"versions": versions, "telemetry_interval_seconds": seconds}
     known = {
         **trace.identity(),
         "outcome": outcome,
-        "reason": None if outcome == "ok" else reason,
+        "reason": reason,
         "ended_ns": trace.ended_ns or max(trace.ends.values(), default=trace.started_ns),
         "environment": environment.model_copy(update=changes),
     }

@@ -1,4 +1,4 @@
-"""The quality flags of a run, each a pure function; ``not_steady`` is in ``steadiness``."""
+"""The quality flags of a run, each a pure function."""
 
 import statistics
 from bisect import bisect_left
@@ -192,10 +192,15 @@ def outputs_changed(outputs: Outputs | None, built: Built | None) -> bool:
     return outputs.difference > (FP32_DIFFERENCE if set(kinds) == {"fp32"} else OTHER_DIFFERENCE)
 
 
+def raised(found: Mapping[Flag, bool]) -> set[Flag]:
+    """Return the flags that were found to be true."""
+    return {flag for flag, is_true in found.items() if is_true}
+
+
 def in_order(flags: Iterable[Flag]) -> tuple[Flag, ...]:
     """Return flags once each, in the order of ``Flag``."""
-    raised = set(flags)
-    return tuple(flag for flag in get_args(Flag) if flag in raised)
+    wanted = set(flags)
+    return tuple(flag for flag in get_args(Flag) if flag in wanted)
 
 
 STEADY_WINDOWS = 6
