@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tegrascope.daemon.terminal import amount
+from tegrascope.parsers.onnx.costs import NodeCost
 from tegrascope.parsers.onnx.graph import Graph
 from tegrascope.workbench.inspect.judge import inspect_graph
 from tegrascope.workbench.inspect.report import heading, summary
-from tegrascope.workbench.inspect.rules import Inspection, NodeCost, PartCost, rules_of
+from tegrascope.workbench.inspect.rules import Inspection, PartCost, rules_of
 
 GOLDENS = Path(__file__).parent / "goldens"
 # The usual release of TensorRT.

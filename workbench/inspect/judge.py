@@ -14,16 +14,10 @@ from ...collectors.paths import is_directory, is_file
 from ...parsers.errors import UserError
 from ...parsers.inference.layers import ends_of_subgraph
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers, Placement, placement_of
+from ...parsers.onnx.costs import FLOATS, channels, convolution_kind, is_constant
 from ...parsers.onnx.graph import Graph, Node
 from ...parsers.values import DLAS, decode_text
-from .costs import (
-    FLOATS,
-    channels,
-    convolution_kind,
-    costs_of,
-    is_constant,
-    number_parts,
-)
+from .costs import costs_of, number_parts
 from .layers import Names
 from .measures import CONVOLUTIONS, layer_of, measures_of
 from .rules import (

@@ -12,9 +12,10 @@ from ...collectors.models.files import find_model, read_graph_apart
 from ...parsers.inference.events import InputShape, Order
 from ...parsers.inference.layers import computes, ends_of_subgraph, names_in, names_marked
 from ...parsers.inference.placement import LayerAnswer
+from ...parsers.onnx.costs import CostPrecision, is_constant
 from ...parsers.onnx.graph import Graph, Node
 from ..results.records import LayerRow
-from .costs import CostPrecision, is_constant, layer_costs
+from .costs import layer_costs
 
 _NUMBERED = re.compile(r"(.+)_\d+")
 _COUNTED: Mapping[str | None, CostPrecision] = {

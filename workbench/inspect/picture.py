@@ -12,10 +12,11 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ...daemon.terminal import amount, open_output
+from ...parsers.onnx.costs import NodeCost
 from ...parsers.onnx.graph import Graph, Tensor
 from ...parsers.values import BIDIRECTIONAL
 from .report import heading, intensity
-from .rules import Inspection, JudgedNode, NodeCost
+from .rules import Inspection, JudgedNode
 
 
 class Edge(NamedTuple):

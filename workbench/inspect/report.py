@@ -6,6 +6,7 @@ from itertools import zip_longest
 from typing import TextIO
 
 from ...daemon.terminal import amount
+from ...parsers.onnx.costs import NodeCost
 from ..results.document import Block, Heading, Table, Text, print_document
 from .rules import (
     ConvolutionShare,
@@ -13,7 +14,6 @@ from .rules import (
     EvidenceCheck,
     Inspection,
     JudgedNode,
-    NodeCost,
     PartCost,
     RuleFinding,
 )

@@ -12,6 +12,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ...collectors.backends.tensorrt_probe import tensorrt_version
 from ...parsers.errors import UsageError
+from ...parsers.onnx.costs import NodeCost
 from ...parsers.records import Ratio, Record
 
 # Raised whenever a key changes its meaning or is removed; new keys may come at any time.
@@ -109,26 +110,6 @@ class ConvolutionShare(Record):
     depthwise: NonNegativeInt = 0
     grouped: NonNegativeInt = 0
     dilated: NonNegativeInt = 0
-
-
-class NodeCost(Record):
-    """Work and bytes of a node per inference.
-
-    Attributes:
-        flops: Arithmetic operations; a multiply-add is two. None if a shape is open or the
-            operator has no figure.
-        multiply_adds: Those of convolutions and matrix products, included in ``flops``.
-        moved_bytes: Sum of input, weight and output bytes; each tensor is read once.
-    """
-
-    index: NonNegativeInt
-    flops: NonNegativeInt | None = None
-    multiply_adds: NonNegativeInt | None = None
-    input_bytes: NonNegativeInt | None = None
-    weight_bytes: NonNegativeInt | None = None
-    output_bytes: NonNegativeInt | None = None
-    moved_bytes: NonNegativeInt | None = None
-    flops_per_byte: NonNegativeFloat | None = None
 
 
 class PartCost(Record):
@@ -311,15 +292,11 @@ class Rule(_Ranged):
 
 
 class Operator(Record):
-    """The TensorRT layer of an ONNX operator, and its cost; see ``operators.toml``."""
+    """The TensorRT layer of an ONNX operator; see ``operators.toml``."""
 
     layer: str | None = None
     operation: str | None = None
     hint: str | None = None
-    flops: int | None = None
-    input_flops: int | None = None
-    data_inputs: int | None = None
-    moves: Literal["nothing", "picked"] | None = None
 
 
 class RuleFile(Record):
@@ -396,7 +373,7 @@ def choose_rules(asked: str | None, installed: str | None = None) -> tuple[RuleS
 
 @cache
 def operators() -> Mapping[str, Operator]:
-    """Return the layer and the cost of each known operator."""
+    """Return the layer of each known operator."""
     return {name: Operator.model_validate(one) for name, one in _toml("operators.toml").items()}
 
 
