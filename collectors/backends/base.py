@@ -13,7 +13,6 @@ from ...parsers.inference.events import (
     Inferences,
     InputShape,
     Order,
-    Outputs,
     Phase,
     StageName,
 )
@@ -99,10 +98,6 @@ class Backend:
     def profile(self, count: int) -> LayerProfile:  # noqa: ARG002
         """Run inferences, slower because they are profiled; return the mean time of each layer."""
         raise UserError("this back-end cannot time a layer", "leave the profile out")
-
-    def compare_outputs(self) -> Outputs | None:
-        """Compare the last inference with the engine's first run; ``None`` if neither is kept."""
-        return None
 
     def close(self) -> None:
         """Release the model, its memory and its threads; called once, after anything."""

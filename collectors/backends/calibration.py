@@ -1,284 +1,34 @@
 """Scales for int8: from a calibration cache, or by TensorRT's own calibrators from inputs.
 
-TensorRT is an argument, as in ``tensorrt_build``. A data set is also what ``bench`` runs a model on
-to count right answers.
+TensorRT is an argument, as in ``tensorrt_build``.
 """
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-from zipfile import BadZipFile, ZipFile
+from typing import TYPE_CHECKING, Any
 
-from ...parsers.errors import BackendUnavailable, UnreadableError, UserError, file_error
+from ...parsers.errors import UnreadableError, UserError, file_error
 from ...parsers.inference.calibration import (
     ALGORITHMS,
     CalibrationCache,
-    Preprocess,
     parse_calibration,
     release_number,
 )
 from ...parsers.inference.events import Order
 from ...parsers.values import decode_text, some_of
 from ..base import write_atomic
-from ..board.readers import available_bytes, read_text
+from ..models.data_sets import DataSet, InputSpec, Say, input_files, is_data, reported
 from ..models.files import sha256_of
-from ..paths import exists, is_directory, is_file
+from ..paths import is_file
 from .cuda_runtime import load_cuda
 from .engine_cache import engine_key, model_digest
 
 if TYPE_CHECKING:
-    import numpy
-    from numpy.typing import NDArray
+    from ..models.data_sets import Arrays
 
-    Arrays = Mapping[str, NDArray[numpy.generic]]
-
-_ARRAYS = frozenset({".npy", ".npz"})
-_IMAGES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp"})
-_PROGRESS_SECONDS = 2.0
 QUANTISE = "put Q/DQ nodes into the model (ModelOpt does that)"
 CALIBRATE = "tegrascope engines calibrate MODEL --data DIR -o CACHE makes one"
-Say = Callable[[str], None]
-
-
-class InputSpec(NamedTuple):
-    """One input of a model: numpy's name of its type, and its shape with the batch first."""
-
-    dtype: str
-    shape: tuple[int, ...]
-
-
-# --- data sets ------------------------------------------------------------------------------------
-
-
-class InputBatch(NamedTuple):
-    """Arrays by input, and how many inputs of them count: the last is repeated to fill them."""
-
-    arrays: "Arrays"
-    number: int
-
-
-class DataSet:
-    """Inputs of a model, from one file of arrays or from a folder of images and arrays.
-
-    Files come in the order of their names. Images are preprocessed; arrays are inputs already, of
-    one input (shape of an input without its batch) or of several (one more dimension in front).
-    ``count`` is the number of inputs.
-    """
-
-    def __init__(
-        self, path: Path, inputs: Mapping[str, InputSpec], preprocess: Preprocess | None = None
-    ) -> None:
-        """Find the files and count their inputs.
-
-        Raises:
-            UserError: There are none, or one of them is not fit for the model.
-        """
-        self._inputs, self._files = inputs, input_files(path)
-        self._preprocess = preprocess or Preprocess()
-        self.count = sum(map(self._length, self._files))
-        if self.count == 0:
-            raise UserError(f"{path} has no input in its arrays", "give one or more")
-
-    def batches(self) -> Iterator[InputBatch]:
-        """Yield all inputs in order."""
-        import numpy
-
-        size = next(iter(self._inputs.values())).shape[0]
-        waiting: list[Arrays] = []
-
-        def stacked() -> InputBatch:
-            filled = waiting + waiting[-1:] * (size - len(waiting))
-            names = self._inputs
-            arrays = {name: numpy.stack([one[name] for one in filled]) for name in names}
-            return InputBatch(arrays, len(waiting))
-
-        for sample in self._samples():
-            waiting.append(sample)
-            if len(waiting) == size:
-                yield stacked()
-                waiting.clear()
-        if waiting:
-            yield stacked()
-
-    def _length(self, file: Path) -> int:
-        if file.suffix.lower() in _IMAGES:
-            return 1
-        name, array = next(iter(self._arrays(file).items()))
-        return len(array) if array.ndim == len(self._inputs[name].shape) else 1
-
-    def _samples(self) -> "Iterator[Arrays]":
-        """Yield one input at a time, without its batch."""
-        for file in self._files:
-            if file.suffix.lower() in _IMAGES:
-                yield self._image(file)
-                continue
-            arrays = self._arrays(file)
-            fitting = {name: _fit(file, name, arrays[name], self._inputs[name]) for name in arrays}
-            if len({len(array) for array in fitting.values()}) != 1:
-                raise UserError(
-                    f"{file} has not the same number of each input", "write one array per input"
-                )
-            for at in range(len(next(iter(fitting.values())))):
-                yield {name: array[at] for name, array in fitting.items()}
-
-    def _arrays(self, file: Path) -> "dict[str, NDArray[Any]]":
-        """Return the arrays of a file by the name of the input."""
-        import numpy
-
-        try:
-            if file.suffix.lower() == ".npy":
-                found = {"": numpy.load(file, mmap_mode="r", allow_pickle=False)}
-            else:
-                found = load_archive(file)
-        except (OSError, ValueError, EOFError, BadZipFile, MemoryError) as error:
-            raise UserError(
-                f"{file} cannot be read as arrays ({error})", "write it again"
-            ) from None
-        if len(found) == len(self._inputs) == 1:
-            return dict(zip(self._inputs, found.values(), strict=True))
-        if found.keys() != self._inputs.keys():
-            raise UserError(
-                f"{file} has arrays for {', '.join(found) or 'nothing'}, and the inputs are"
-                f" {', '.join(self._inputs)}",
-                "write a .npz with one array per input, under its name",
-            )
-        return found
-
-    def _image(self, file: Path) -> "Arrays":
-        """Return an image as the model's only input."""
-        import numpy
-
-        try:
-            from PIL import Image
-        except ModuleNotFoundError:
-            raise BackendUnavailable(
-                f"{file} is an image, and pillow is not installed", "pip install pillow"
-            ) from None
-        how = self._preprocess
-        (name, (dtype, shape)), *others = self._inputs.items()
-        grey, last = how.channels == "grey", how.layout == "NHWC"
-        if others or len(shape) != 4 or shape[3 if last else 1] != (1 if grey else 3):
-            wanted = "one channel" if grey else "three channels"
-            raise UserError(
-                f"the input {name!r} of shape {shape} does not take an image of {wanted} as"
-                f" {how.layout}",
-                "set layout and channels in preprocess:, or give arrays",
-            )
-        height, width = shape[1:3] if last else shape[2:4]
-        try:
-            with Image.open(file) as opened:
-                image = opened.convert("L" if grey else "RGB")
-        # Its error for a damaged image is an OSError too. It counts the pixels of an image before
-        # it decodes them, and refuses too many.
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise UserError(f"{file} cannot be read as an image ({error})", "remove it") from None
-        if how.resize is None:
-            image = image.resize((width, height), Image.Resampling.BILINEAR)
-        else:
-            if how.resize < max(width, height):
-                raise UserError(
-                    f"resize: {how.resize} is less than the model's {width} x {height}",
-                    f"set {max(width, height)} or more",
-                )
-            factor = how.resize / min(image.size)
-            wide, high = (max(how.resize, round(side * factor)) for side in image.size)
-            image = image.resize((wide, high), Image.Resampling.BILINEAR)
-            left, top = (wide - width) // 2, (high - height) // 2
-            image = image.crop((left, top, left + width, top + height))
-        pixels = numpy.asarray(image, dtype="float32").reshape(height, width, -1)
-        if how.channels == "bgr":
-            pixels = pixels[:, :, ::-1]
-        mean, std = (numpy.asarray(value, dtype="float32") for value in (how.mean, how.std))
-        values = (pixels * numpy.float32(how.scale) - mean) / std
-        values = values if last else values.transpose(2, 0, 1)
-        return {name: numpy.ascontiguousarray(values, dtype=dtype)}
-
-
-def input_files(path: Path) -> list[Path]:
-    """Return the files of a data set in order, or raise ``UserError`` if there are none."""
-    if is_file(path) and path.suffix.lower() in _ARRAYS:
-        return [path]
-    known = sorted(_ARRAYS | _IMAGES)
-    found = [one for one in path.rglob("*") if is_file(one)] if is_directory(path) else []
-    files = sorted(one for one in found if one.suffix.lower() in known and one.name[0] != ".")
-    if not files:
-        raise UserError(
-            f"{path} has no inputs" if exists(path) else f"there is no data at {path}",
-            f"give a .npz or .npy file, or a folder of files ending in {' '.join(known)}",
-        )
-    return files
-
-
-def load_archive(file: Path, most_bytes: int | None = None) -> "dict[str, NDArray[Any]]":
-    """Return the arrays of a ``.npz`` file by name.
-
-    Args:
-        most_bytes: Their size, which is known before they are unpacked: a file of 1 MB can hold
-            1 GB. The default is the memory that is available.
-
-    Raises:
-        ValueError: They are larger. Other errors are those of ``numpy.load`` and ``zipfile``.
-    """
-    import numpy
-
-    if most_bytes is None:
-        most_bytes = _available_bytes()
-    with ZipFile(file) as packed:
-        size = sum(entry.file_size for entry in packed.infolist())
-    if most_bytes is not None and size > most_bytes:
-        limit = f"{most_bytes >> 20} MiB of memory are available"
-        raise ValueError(f"its arrays have {size >> 20} MiB, and {limit}")
-    with numpy.load(file, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
-
-
-def _available_bytes() -> int | None:
-    available = available_bytes(read_text(Path("/proc/meminfo")) or "")
-    return None if available is None else int(available)
-
-
-def _fit(file: Path, name: str, array: "NDArray[Any]", spec: InputSpec) -> "NDArray[Any]":
-    """Return an array as several inputs of a model's type, or raise ``UserError``."""
-    import numpy
-
-    sample = spec.shape[1:]
-    several = array[None] if array.shape == sample else array
-    if several.shape[1:] != sample or several.ndim != len(spec.shape):
-        raise UserError(
-            f"{file} has inputs of shape {array.shape} for {name!r}, which takes {sample} each",
-            "give arrays as the model takes them",
-        )
-    if (array.dtype.kind == "f") != (numpy.dtype(spec.dtype).kind == "f"):
-        # Whole numbers in place of fractions are pixels that nobody preprocessed.
-        raise UserError(
-            f"{file} has {array.dtype} for {name!r}, which is {spec.dtype}",
-            "write the inputs as the model takes them",
-        )
-    if array.dtype.kind == "f" and not numpy.isfinite(several).all():
-        raise UserError(f"{file} has NaN or infinity for {name!r}", "remove that input")
-    return several.astype(spec.dtype)
-
-
-def reported(data: DataSet, doing: str, say: Say) -> Iterator[InputBatch]:
-    """Yield the batches of a data set, and report how far it is."""
-    done, said = 0, time.monotonic()
-    say(f"{doing} {data.count} inputs")
-    for batch in data.batches():
-        yield batch
-        done += batch.number
-        if time.monotonic() - said >= _PROGRESS_SECONDS:
-            said = time.monotonic()
-            say(f"{doing} {data.count} inputs: {done} are done")
-
-
-# --- scales ---------------------------------------------------------------------------------------
-
-
-def is_data(path: Path) -> bool:
-    """Return whether a calibration is made of inputs; otherwise it is a cache."""
-    return is_directory(path) or path.suffix.lower() in _ARRAYS
 
 
 def read_cache(path: Path) -> CalibrationCache:

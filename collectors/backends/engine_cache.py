@@ -6,7 +6,6 @@ this user and that no other user may write.
 
 import fcntl
 import hashlib
-import io
 import json
 import os
 import stat
@@ -14,13 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
-from zipfile import BadZipFile
+from typing import BinaryIO, NamedTuple
 
 from pydantic import NonNegativeInt, ValidationError
 
 from ...parsers.errors import UserError
-from ...parsers.inference.events import Outputs
 from ...parsers.inference.placement import Built
 from ...parsers.records import Record
 from ..base import open_regular, write_atomic
@@ -29,17 +26,9 @@ from ..board.readers import read_text
 from ..models.files import BUILTIN_PREFIX, external_files, sha256_of
 from ..paths import is_file
 
-if TYPE_CHECKING:
-    import numpy
-    from numpy.typing import NDArray
-
 # Raised whenever what is built from the same parts changes, so that old engines are not used.
 CACHE_VERSION = 1
 LOG_LINES_KEPT = 400
-# Of each output that is compared with later ones.
-KEPT_VALUES = 1 << 18
-# Where the values that are kept are equal and others are not.
-_LEAST_DIFFERENCE = 1e-12
 # Endings of an engine's own files.
 _SUFFIXES = (".plan", ".bad", ".lock", ".json", ".npz")
 _DLA_FIRMWARE = "sys/kernel/debug/nvdla0/firmware/version"
@@ -210,40 +199,14 @@ class EngineCache:
         write_atomic(self.plan_path(key), made.plan)
         write_atomic(self.directory / f"{key}.json", sidecar.model_dump_json(indent=1).encode())
 
-    def compare_outputs(
-        self, key: str, point: str, outputs: "Mapping[str, NDArray[numpy.generic]]"
-    ) -> Outputs:
-        """Compare outputs with the first ones of an engine, which are kept beside it.
-
-        A large output keeps a share of its values, evenly spread.
+    def outputs_path(self, key: str, point: str) -> Path:
+        """Return the file of an engine's first outputs at one point, which are removed with it.
 
         Args:
             point: The shapes of the inputs; each point has first outputs of its own.
-            outputs: Name to array, for the same inputs each time.
         """
-        import numpy
-
-        digest, kept = hashlib.sha256(), []
-        for name, values in sorted(outputs.items()):
-            digest.update(f"{name} {values.dtype} {values.shape}".encode())
-            digest.update(numpy.ascontiguousarray(values).data)
-            kept.append(values.reshape(-1)[:: 1 + values.size // KEPT_VALUES])
-        found = digest.hexdigest()
-        place = hashlib.sha256(point.encode()).hexdigest()[:12]
-        path = self.directory / f"{key}.outputs-{place}.npz"
-        try:
-            with numpy.load(path, allow_pickle=False) as archive:
-                known, *first = (archive[name] for name in archive.files)
-            if str(known) == found:
-                return Outputs(sha256=found, difference=0.0)
-            worst = max(map(_difference, first, kept), default=0.0)
-            return Outputs(sha256=found, difference=max(worst, _LEAST_DIFFERENCE))
-        except (OSError, ValueError, BadZipFile):
-            content = io.BytesIO()
-            numpy.savez(content, numpy.array(found), *kept)
-            with suppress(OSError):  # without room for it the next run is the first
-                write_atomic(path, content.getvalue())
-            return Outputs(sha256=found)
+        digest = hashlib.sha256(point.encode()).hexdigest()
+        return self.directory / f"{key}.outputs-{digest[:12]}.npz"
 
     def set_aside(self, key: str) -> None:
         """Keep an engine that does not load, for diagnosis, under another name."""
@@ -325,21 +288,6 @@ def machine_parts(*, is_dla: bool, root: Path = Path("/")) -> dict[str, str]:
     if is_dla:
         found["machine_dla_firmware"] = read_text(root / _DLA_FIRMWARE)
     return {name: value for name, value in found.items() if value}
-
-
-def _difference(first: "NDArray[numpy.generic]", now: "NDArray[numpy.generic]") -> float:
-    """Return the norm of the difference over that of the first, at most 1."""
-    import numpy
-
-    if first.shape != now.shape:
-        return 1.0
-    was, found = first.astype("f8"), now.astype("f8")
-    both = numpy.isfinite(was)
-    if not numpy.array_equal(both, numpy.isfinite(found)):
-        return 1.0
-    size = float(numpy.linalg.norm(was[both]))
-    off = float(numpy.linalg.norm(found[both] - was[both]))
-    return min(off / size, 1.0) if size else float(off > 0)
 
 
 def try_lock(lock: BinaryIO | int) -> bool:

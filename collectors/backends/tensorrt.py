@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...parsers.errors import PIP_INSTALL, BackendUnavailable, UserError
-from ...parsers.inference.events import Order, Outputs, StageName
+from ...parsers.inference.events import Order, StageName
 from ...parsers.inference.layers import LayerProfile, read_layers
 from ...parsers.inference.placement import (
     Built,
@@ -464,14 +464,6 @@ class TensorRt(Inferring):
             layers_ns=group_dla_rows(rows, self.built.placement.dla_layers),
             layers=read_layers(self._inspect()),
         )
-
-    def compare_outputs(self) -> Outputs | None:
-        """Compare the outputs of the first slot with those of the engine's first run."""
-        key, directory = self.built.engine_key, self._order.engine_directory
-        if key is None or directory is None:
-            return None
-        point = str(sorted(self.input_shapes.items()))
-        return EngineCache(Path(directory)).compare_outputs(key, point, self.outputs())
 
     def device_peak_bytes(self) -> int | None:
         """Return the largest fall of the device's free memory since CUDA was initialised."""

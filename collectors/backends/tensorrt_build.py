@@ -22,10 +22,11 @@ from ...parsers.inference.events import Order
 from ...parsers.inference.placement import Built, Int8Scales, Precision
 from ...parsers.inference.trtexec import cause_of, missing_operator
 from ..base import write_atomic
+from ..models.data_sets import InputSpec, Say
 from ..models.files import facts_of
 from ..models.quantised import translate
 from .base import input_shapes, lacks_operator, too_new
-from .calibration import QUANTISE, Calibration, InputSpec, Say, check_request
+from .calibration import QUANTISE, Calibration, check_request
 from .engine_cache import BuiltEngine, has_creators
 
 # The last lines of a build, and those about layers, are enough.

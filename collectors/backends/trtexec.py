@@ -24,6 +24,7 @@ from ...parsers.inference.placement import Built, Int8Scales, layer_types, place
 from ..base import Stamped
 from ..children.process import Quiet
 from ..children.program import start_tied
+from ..models.data_sets import is_data
 from ..models.files import facts_of
 from ..models.quantised import translate
 from ..paths import is_file
@@ -282,7 +283,7 @@ class Trtexec(SelfTimed):
         calibration.check_request(
             self._model.name, self._order, is_quantised=self._facts.is_quantised
         )
-        if calibration.is_data(Path(path).expanduser()):
+        if is_data(Path(path).expanduser()):
             raise UserError("trtexec takes a calibration cache, not inputs", calibration.CALIBRATE)
         if "--calib" not in self._offered or "tensorrt" not in self.versions:
             raise UserError("this trtexec has no --calib", calibration.QUANTISE)

@@ -1,7 +1,6 @@
 """One order becomes the events of one run; the one model of this process stays loaded."""
 
 import gc
-import io
 import sys
 import traceback
 from array import array
@@ -31,12 +30,13 @@ from ...parsers.inference.events import (
 )
 from ...parsers.records import Record
 from ..backends.base import Backend, InferenceSlot, Inferring, SelfTimed
-from ..backends.calibration import DataSet, InputSpec, reported
 from ..backends.cuda_runtime import Ranges
 from ..base import SYSTEM_CLOCK, Clock, write_atomic
 from ..children.program import find_executable
+from ..models.data_sets import DataSet, InputSpec, reported
 from ..models.files import find_model, sha256_of
 from ..processes.stalls import StallWatch
+from .outputs import compare_with_first_run, write_outputs
 
 if TYPE_CHECKING:
     import numpy
@@ -317,7 +317,7 @@ class Runner:
             raise TypeError(f"{order.backend} neither infers nor measures by itself")
         self._rest(order, "baseline_after")
         # No figure is taken any more, and the buffers have the last inference of the steady phase.
-        self._outputs = backend.compare_outputs()
+        self._outputs = compare_with_first_run(backend, order)
         if order.profile_file is not None:
             self._unless_stopped()
             _write_profile(backend, Path(order.profile_file))
@@ -396,7 +396,7 @@ class Runner:
                 with self._cold_start("first_inference", backend):
                     backend.infer()
             if order.outputs_file is not None:
-                _write_outputs(Path(order.outputs_file), self._outputs_of(order, backend))
+                write_outputs(Path(order.outputs_file), self._outputs_of(order, backend))
             warm_up_ns = int(order.warm_up_seconds * 1e9)
             least_ns, most_ns = begin_ns + warm_up_ns, begin_ns + _WARM_UP_FACTOR * warm_up_ns
             medians: list[float] = []
@@ -472,17 +472,6 @@ class Runner:
         finally:
             end_ns = self._clock.monotonic_ns() if span.end_ns is None else span.end_ns
             self._tell(Phase(run_id=order.run_id, phase=phase, edge="end", at_ns=end_ns))
-
-
-def _write_outputs(path: Path, outputs: "Mapping[str, NDArray[numpy.generic]]") -> None:
-    """Write outputs, whole or not at all."""
-    import numpy
-
-    if not outputs:
-        return
-    content = io.BytesIO()
-    numpy.savez(content, *(output for _, output in sorted(outputs.items())))
-    write_atomic(path, content.getbuffer())
 
 
 def _write_profile(backend: Backend, path: Path) -> None:

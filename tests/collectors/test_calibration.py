@@ -9,9 +9,9 @@ import onnxruntime
 import pytest
 
 from tegrascope.collectors.backends.base import make_input
-from tegrascope.collectors.backends.calibration import DataSet, InputSpec, load_archive
 from tegrascope.collectors.backends.tensorrt import TensorRt
 from tegrascope.collectors.backends.tensorrt_probe import look
+from tegrascope.collectors.models.data_sets import DataSet, InputSpec, load_archive
 from tegrascope.collectors.worker.run_loop import Runner
 from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.inference.calibration import Preprocess, parse_calibration

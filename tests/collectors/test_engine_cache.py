@@ -9,7 +9,6 @@ import onnx
 import pytest
 
 from tegrascope.collectors.backends.engine_cache import (
-    KEPT_VALUES,
     LOG_LINES_KEPT,
     BuiltEngine,
     EngineCache,
@@ -19,6 +18,7 @@ from tegrascope.collectors.backends.engine_cache import (
 )
 from tegrascope.collectors.base import write_atomic
 from tegrascope.collectors.models.files import external_files
+from tegrascope.collectors.worker.outputs import compare_with_kept
 from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.inference.placement import Built
 from tests.fakes.models import write_chain
@@ -302,50 +302,10 @@ def test_the_machines_part_of_a_key(tmp_path):
     assert machine_parts(is_dla=True, root=tmp_path) == {**of_gpu, "machine_dla_firmware": "1.14.0"}
 
 
-def outputs(**changes: float) -> dict[str, numpy.ndarray]:
-    """Return two outputs, one of them larger than what is kept of it."""
-    made = {
-        "small": numpy.arange(1.0, 5.0, dtype="f4"),
-        "large": numpy.ones((2, KEPT_VALUES), "f2"),
-    }
-    for place, value in changes.items():
-        name, _, at = place.rpartition("_")
-        made[name].reshape(-1)[int(at)] = value
-    return made
-
-
-@pytest.mark.parametrize(
-    ("changes", "difference"),
-    [
-        ({}, 0.0),
-        ({"small_0": 1.5}, 0.5 / 30**0.5),
-        ({"large_1": 9.0}, 1e-12),
-        ({"small_0": numpy.nan}, 1.0),
-        ({"small_0": 1e9}, 1.0),
-    ],
-    ids=["equal", "off", "between what is kept", "nan", "far off"],
-)
-def test_outputs_are_compared_with_the_first(cache, changes, difference):
-    first = cache.compare_outputs("k", "x(1, 3)", outputs())
-    found = cache.compare_outputs("k", "x(1, 3)", outputs(**changes))
-    assert first.difference is None
-    assert found.difference == pytest.approx(difference, rel=1e-6)
-    assert (found.sha256 == first.sha256) is (not changes)
-    assert cache.compare_outputs("k", "x(2, 3)", outputs()).difference is None
-
-
-def test_first_outputs_that_cannot_be_read_are_taken_anew(cache):
-    cache.compare_outputs("k", "x", outputs())
-    (file,) = cache.directory.glob("k.outputs-*.npz")
-    file.write_bytes(b"PK broken")
-    assert cache.compare_outputs("k", "x", outputs()).difference is None
-    assert cache.compare_outputs("k", "x", outputs()).difference == 0.0
-
-
 def test_first_outputs_go_with_their_engine(cache):
     put(cache, "k")
-    cache.compare_outputs("k", "x", outputs())
-    cache.compare_outputs("stray", "x", outputs())
+    for key in ("k", "stray"):
+        compare_with_kept(cache.outputs_path(key, "x"), {"y": numpy.ones(3)})
     cache.sweep()
     assert [path.name[:2] for path in cache.directory.glob("*.npz")] == ["k."]
     (entry,) = cache.entries()

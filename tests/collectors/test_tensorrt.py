@@ -19,8 +19,9 @@ from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.collectors.backends.tensorrt import TensorRt
 from tegrascope.collectors.backends.tensorrt_build import logger_of, reason_in
 from tegrascope.collectors.backends.tensorrt_probe import look
+from tegrascope.collectors.worker.outputs import compare_with_first_run
 from tegrascope.parsers.errors import BackendUnavailable, DeviceLostError, UserError
-from tegrascope.parsers.inference.events import Order
+from tegrascope.parsers.inference.events import Order, Outputs
 from tegrascope.parsers.inference.placement import Placement
 from tests.fakes.fake_cuda import install_cuda
 from tests.fakes.fake_device import FakeDevice
@@ -68,6 +69,10 @@ class Desk:
         engine.build()
         engine.infer()
         return engine
+
+    def compare(self, engine: TensorRt) -> Outputs | None:
+        """Compare the last inference with the first run of the engine, as the worker does."""
+        return compare_with_first_run(engine, self.order(self.folder / "m.onnx"))
 
     def plan(self, engine: TensorRt) -> dict[str, object]:
         key = engine.built.engine_key
@@ -678,23 +683,23 @@ def test_builder_may_speak_while_the_interpreter_ends():
 
 
 def test_outputs_are_compared_with_those_of_the_engines_first_run(desk, model):
-    first = desk.make(model).compare_outputs()
+    first = desk.compare(desk.make(model))
     assert first.difference is None
     again = desk.make(model)
-    assert again.compare_outputs() == first.model_copy(update={"difference": 0.0})
+    assert desk.compare(again) == first.model_copy(update={"difference": 0.0})
     desk.device.spoils = True
     again.infer()
-    found = again.compare_outputs()
+    found = desk.compare(again)
     assert found.sha256 != first.sha256
     given = make_input("given", "tensor(float)", (1, 4))[0]
     expected = abs(given[0]) / numpy.linalg.norm(given.astype("f8"))
     assert found.difference == pytest.approx(expected)
-    assert desk.make(model, batch=2).compare_outputs().difference is None, "another engine"
+    assert desk.compare(desk.make(model, batch=2)).difference is None, "another engine"
 
 
 def test_engine_that_is_built_again_replaces_the_old_one_and_its_outputs(desk, model):
     old = desk.make(model)
-    old.compare_outputs()
+    desk.compare(old)
     assert desk.make(model).built.is_cached
     timing = next(desk.engines.glob("timing-*"))
     assert timing.read_bytes() == b"k"
@@ -702,7 +707,7 @@ def test_engine_that_is_built_again_replaces_the_old_one_and_its_outputs(desk, m
     new = desk.make(model, rebuild=True)
     assert (desk.builds, new.built.is_cached) == (2, False)
     assert timing.read_bytes() == b"k", "the times of the first build were used"
-    assert new.compare_outputs().difference is None
+    assert desk.compare(new).difference is None
     assert desk.make(model).built.is_cached
 
 
@@ -848,7 +853,7 @@ def test_engine_for_a_range_of_shapes_is_measured_at_each_point(desk, flexible, 
         shapes = {"given": {**WIDE, "shape": shape}}
         engine = desk.make(flexible, shapes=shapes, batch=batch)
         assert engine.outputs()["made"].shape == engine.input_shapes["given"] == shape
-        assert engine.compare_outputs().difference is None, "each point has its own first outputs"
+        assert desk.compare(engine).difference is None, "each point has its own first outputs"
     assert desk.builds == 1
     assert desk.make(flexible, shapes={"given": WIDE}).input_shapes["given"] == (1, 3, 8, 8)
 

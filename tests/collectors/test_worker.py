@@ -25,7 +25,6 @@ from tegrascope.parsers.inference.events import (
     Inferences,
     Loaded,
     Order,
-    Outputs,
     Phase,
     RunEvent,
     parse_run_event,
@@ -105,6 +104,7 @@ class FakeEngine(Inferring):
         self.clock = clock
         self.asked: list[str] = []
         self.builds = False
+        self.engine_key: str | None = None
         self.stages: tuple[str, ...] = ()
         self.infer_ns: Iterator[int] = iter(lambda: 10_000_000, 0)
         self.failure: Exception | None = None
@@ -138,13 +138,9 @@ class FakeEngine(Inferring):
     def outputs(self) -> dict[str, object]:
         return {"scores": [1.0, float(self.asked.count("infer"))]}
 
-    def compare_outputs(self) -> Outputs | None:
-        self.compared_at = len(self.asked), self.clock.now_ns
-        return Outputs(sha256="ab", difference=0.25) if self.builds else None
-
     @property
     def built(self) -> Built | None:
-        return Built(engine_bytes=7) if self.builds else None
+        return Built(engine_bytes=7, engine_key=self.engine_key) if self.builds else None
 
     def device_peak_bytes(self) -> int | None:
         return 4096 if self.builds else None
@@ -196,16 +192,29 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_outputs_are_compared_after_every_measurement(bench):
+def test_outputs_of_the_last_inference_are_compared_with_the_first_run(bench, tmp_path):
+    returned = []
+
     def prepare(engine: FakeEngine) -> None:
-        engine.builds = True
+        engine.builds, engine.engine_key = True, "k"
+        engine.outputs = lambda: returned.append(bench.clock.now_ns) or {"y": numpy.ones(3)}
 
     bench.prepare = prepare
-    events = bench.run(baseline_seconds=2.0)
-    assert events[-1].outputs == Outputs(sha256="ab", difference=0.25)
-    (engine,) = bench.engines
-    assert engine.compared_at >= (len(engine.asked), phases(events)[-1].at_ns)
-    assert phases(events)[-1].phase == "baseline_after"
+    order = {"baseline_seconds": 2.0, "engine_directory": str(tmp_path)}
+    events = bench.run(**order)
+    assert events[-1].outputs.difference is None, "the first run"
+    assert bench.run(**order)[-1].outputs == events[-1].outputs.model_copy(
+        update={"difference": 0.0}
+    )
+    end = phases(events)[-1]
+    assert end.phase == "baseline_after"
+    assert returned[0] >= end.at_ns, "no copy of outputs falls into a phase that is measured"
+
+
+def test_outputs_are_not_compared_without_a_kept_engine(bench, tmp_path):
+    bench.prepare = lambda engine: setattr(engine, "builds", True)
+    assert bench.run(engine_directory=str(tmp_path))[-1].outputs is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_misses_of_a_deadline_are_told_with_the_state_of_the_process(bench):

@@ -7,93 +7,10 @@ import sys
 import numpy
 import pytest
 
-from tegrascope.parsers.errors import UserError
-from tegrascope.parsers.inference.placement import Built
-from tegrascope.workbench.bench.workers import check_outputs, count_right, read_labels
 from tests.fakes.models import labelled_data, write_classifier
 from tests.fakes.shims import write_shims
 
 TINY = ("--duration", "0.4", "--warm-up", "0.05", "--rounds", "2")
-LABELS = numpy.arange(200) % 10
-SCORES = numpy.eye(10, dtype="f4")[LABELS]
-
-
-def archives(folder, lost):
-    """Write the outputs of a reference that is always right, and others with so many wrong."""
-    given = SCORES.copy()
-    given[:lost] = numpy.roll(given[:lost], 1, axis=1)
-    numpy.savez(folder / "a.npz", SCORES)
-    numpy.savez(folder / "b.npz", given)
-    return folder / "a.npz", folder / "b.npz"
-
-
-@pytest.mark.parametrize(
-    ("lost", "tolerance", "scales", "verdict"),
-    [
-        (0, None, "calibrated", "good"),
-        (2, None, "calibrated", "good"),
-        (3, None, "calibrated", "wrong"),
-        (3, 0.015, "calibrated", "good"),
-        (1, 0.0, "explicit", "wrong"),
-        (0, None, "dummy", "meaningless"),
-        (150, None, "dummy", "meaningless"),
-    ],
-)
-def test_loss_of_right_classes_decides_within_the_tolerance(
-    tmp_path, lost, tolerance, scales, verdict
-):
-    built = Built(requested_precision="int8", layer_types={"int8": 9}, int8_scales=scales)
-    found = check_outputs(*archives(tmp_path, lost), built, LABELS, tolerance)
-    assert (found.verdict, found.limit) == (verdict, None)
-    accuracy = found.accuracy
-    assert (accuracy.inputs, accuracy.reference_top1) == (200, 1.0)
-    assert accuracy.top1 == pytest.approx(1 - lost / 200)
-    assert accuracy.tolerance == (0.01 if tolerance is None else tolerance)
-    if verdict == "wrong":
-        assert f"its top-1 is {100 - lost / 2:.1f} %, that of the reference 100.0 %" in found.reason
-
-
-def test_tolerance_without_labels_is_of_the_error(tmp_path):
-    built = Built(requested_precision="int8", layer_types={"int8": 9}, int8_scales="calibrated")
-    files = archives(tmp_path, 8)  # an error of 28 %
-    assert check_outputs(*files, built).verdict == "wrong"
-    found = check_outputs(*files, built, None, 0.3)
-    assert (found.verdict, found.limit, found.accuracy) == ("good", 0.3, None)
-
-
-def test_five_best_classes_count_where_there_are_more():
-    scores = numpy.tile(numpy.arange(10.0), (4, 1))
-    assert count_right([numpy.zeros(3), scores], numpy.array([9, 8, 5, 4])) == (0.25, 0.75)
-    assert count_right([scores[:, :3, None, None]], numpy.array([2, 2, 1, 0])) == (0.5, None)
-
-
-@pytest.mark.parametrize(
-    ("labels", "outputs"), [(numpy.arange(3), numpy.zeros((4, 9))), (LABELS[:4], numpy.zeros(4))]
-)
-def test_labels_that_do_not_fit_are_refused(labels, outputs):
-    with pytest.raises(
-        UserError, match=r"do not fit outputs of shape .*: give one class per input"
-    ):
-        count_right([outputs], labels)
-
-
-def test_labels_are_read_from_text_and_arrays(tmp_path):
-    (tmp_path / "l.txt").write_text("3\n0\n7\n")
-    numpy.savez(tmp_path / "l.npz", numpy.array([3, 0, 7]))
-    numpy.save(tmp_path / "l.npy", numpy.array([3, 0, 7]))
-    for name in ("l.txt", "l.npz", "l.npy"):
-        assert read_labels(tmp_path / name).tolist() == [3, 0, 7]
-    (tmp_path / "bad.txt").write_text("cat\n")
-    numpy.save(tmp_path / "bad.npy", numpy.array([0.5]))
-    (tmp_path / "low.txt").write_text("-1\n")
-    for name, problem in (
-        ("bad.txt", "has no labels"),
-        ("bad.npy", "no list of classes"),
-        ("low.txt", "no list of classes"),
-        ("none.txt", "No such file"),
-    ):
-        with pytest.raises(UserError, match=problem):
-            read_labels(tmp_path / name)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tegrascope.collectors.worker.outputs import OutputCheck
 from tegrascope.daemon.measure.latency import distribution
 from tegrascope.daemon.measure.report import Environment
 from tegrascope.parsers.inference.placement import Built, Placement
@@ -19,7 +20,7 @@ from tegrascope.workbench.results.caveats import (
     caveats_of_machine,
     int8_slower,
 )
-from tegrascope.workbench.results.records import AcceleratorResult, ClockRange, Figure, OutputCheck
+from tegrascope.workbench.results.records import AcceleratorResult, ClockRange, Figure
 from tegrascope.workbench.results.summary import Measured, Round, summarise
 
 from .bench_fakes import report

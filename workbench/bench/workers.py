@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from zipfile import BadZipFile
 
-from ...collectors.backends.calibration import load_archive
 from ...collectors.base import SYSTEM_CLOCK, LineSource
 from ...collectors.board.boards import read_power_mode
 from ...collectors.board.machine import cpu_busy_ratio
@@ -19,6 +17,13 @@ from ...collectors.board.power import PowerClient
 from ...collectors.board.readers import clocks_locked
 from ...collectors.lines.program import ProcessSource, SocketSource
 from ...collectors.paths import exists
+from ...collectors.worker.outputs import (
+    OutputCheck,
+    check_outputs,
+    count_right,
+    read_labels,
+    read_outputs,
+)
 from ...daemon.measure.report import Device, RunReport, Span
 from ...daemon.measure.timeline import Timeline
 from ...daemon.measure.trace import Pattern, RunTrace
@@ -27,11 +32,9 @@ from ...daemon.session.executor import Executor, Verdict, worker_command
 from ...daemon.session.session import InFlightRun, Job, Session, make_order
 from ...daemon.session.telemetry import environment_of
 from ...daemon.settings.config import Telemetry, Workload, new_run_id
-from ...daemon.terminal import percent, points
-from ...parsers.errors import UserError, file_error
+from ...parsers.errors import UserError
 from ...parsers.inference.events import RunEvent
-from ...parsers.inference.placement import Built, Precision
-from ..results.records import Accuracy, BenchSettings, OutputCheck, Status
+from ..results.records import BenchSettings, Status
 from ..results.summary import Measured
 from .settings import (
     INTERVALS,
@@ -272,186 +275,6 @@ class Workers:
 
 # --- runs beside the rounds: the first, which checks outputs, and the last, under nsys ------------
 
-# Above this relative error outputs are wrong. On seeded random weights half precision is off by
-# 2 to 3 %, and single precision with TensorFloat-32 by some thousandths. The limit of int8 is for
-# scales of the model's own; no limit makes outputs of made-up scales right.
-LIMITS: dict[Precision, float] = {"fp32": 0.01, "fp16": 0.05, "int8": 0.2}
-# Two axes, the second of at least this length, are taken for classes.
-_FEWEST_CLASSES = 10
-
-
-def precision_of(built: Built | None) -> Precision:
-    """Return the lowest precision in which a layer was built: it decides the expected error."""
-    if built is None:
-        return "fp32"
-    names = " ".join(built.layer_types).lower()
-    if "int8" in names:
-        return "int8"
-    if any(word in names for word in ("half", "fp16", "float16", "bf16")):
-        return "fp16"
-    return "fp32" if names else built.requested_precision or "fp32"
-
-
-# With labels, the largest loss of top-1 at which outputs are right.
-TOP1_LOSS = 0.01
-
-
-def read_labels(path: Path) -> "NDArray[Any]":
-    """Read one class per input, of text with a number per line or an archive of one array."""
-    import numpy
-
-    try:
-        labels: NDArray[Any]
-        if path.suffix.lower() == ".npz":
-            labels = next(iter(load_archive(path).values()), numpy.empty(0))
-        elif path.suffix.lower() == ".npy":
-            labels = numpy.load(path, allow_pickle=False)
-        else:
-            labels = numpy.array([int(line) for line in path.read_text().split()])
-    except OSError as error:
-        raise file_error(error, path) from None
-    except (ValueError, LookupError, EOFError, BadZipFile, MemoryError) as error:
-        what = f"{path} has no labels ({error})"
-        raise UserError(what, "write one whole number per line, the class of each input") from None
-    if labels.dtype.kind not in "iu" or labels.ndim != 1 or (labels < 0).any():
-        raise UserError(f"{path} has no list of classes", "write whole numbers from 0 on")
-    return labels
-
-
-def count_right(
-    outputs: "list[NDArray[Any]]", labels: "NDArray[Any]"
-) -> tuple[float, float | None]:
-    """Return top-1 and top-5 of the first output with a score per class.
-
-    Raises:
-        UserError: No output fits the labels.
-    """
-    import numpy
-
-    for scores in outputs:
-        flat = scores.reshape(len(scores), -1) if scores.ndim > 1 else scores
-        if flat.ndim == 2 and len(flat) == len(labels) and flat.shape[1] > labels.max(initial=0):
-            best = numpy.argsort(-flat.astype("f8"), axis=1, kind="stable")[:, :5]
-            right = best == labels[:, None]
-            top5 = float(right.any(axis=1).mean()) if flat.shape[1] > 5 else None
-            return float(right[:, 0].mean()), top5
-    shapes = ", ".join(str(one.shape) for one in outputs)
-    raise UserError(
-        f"{len(labels)} labels up to {labels.max(initial=0)} do not fit outputs of shape {shapes}",
-        "give one class per input, counted from 0 as the model does",
-    )
-
-
-def check_outputs(
-    reference: Path,
-    outputs: Path,
-    built: Built | None,
-    labels: "NDArray[Any] | None" = None,
-    tolerance: float | None = None,
-) -> OutputCheck:
-    """Compare two NumPy archives of one array per output, in the same order.
-
-    ``built`` decides how large an error may be, unless ``tolerance`` does. With ``labels`` the loss
-    of top-1 decides; raises ``UserError`` if they do not fit.
-    """
-    if not exists(outputs):
-        return OutputCheck(verdict="unchecked", reason="the back-end does not return its outputs")
-    precision = precision_of(built)
-    try:
-        expected, given = _read(reference), _read(outputs)
-    except ModuleNotFoundError as error:
-        return OutputCheck(verdict="unchecked", reason=f"{error.name} is not installed")
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        return OutputCheck(verdict="unchecked", reason=f"the outputs cannot be read ({error})")
-    if precision == "fp32" and any(one.dtype == "f2" for one in expected):
-        precision = "fp16"  # the model itself computes in half precision
-    limit = LIMITS[precision] if tolerance is None or labels is not None else tolerance
-    found = compare(expected, given, limit)
-    if labels is not None and found.relative_error is not None:
-        found = _with_labels(found, expected, given, labels, tolerance)
-    is_made_up = precision == "int8" and built is not None and built.int8_scales == "dummy"
-    if is_made_up and found.relative_error is not None:
-        reason = "int8 without calibration has made-up scales"
-        update = {"verdict": "meaningless", "reason": reason, "limit": None}
-        return found.model_copy(update=update)
-    return found
-
-
-def _with_labels(
-    found: OutputCheck,
-    expected: "list[NDArray[Any]]",
-    given: "list[NDArray[Any]]",
-    labels: "NDArray[Any]",
-    tolerance: float | None,
-) -> OutputCheck:
-    """Return a comparison that is decided by right classes instead of its error."""
-    (was1, was5), (top1, top5) = count_right(expected, labels), count_right(given, labels)
-    most = TOP1_LOSS if tolerance is None else tolerance
-    is_wrong = was1 - top1 > most + 1e-9  # of one input in a million it is 1e-6
-    reason = (
-        f"its top-1 is {percent(top1)}, that of the reference {percent(was1)}: more than"
-        f" {points(most)} less"
-    )
-    accuracy = Accuracy(
-        inputs=len(labels),
-        top1=top1,
-        top5=top5,
-        reference_top1=was1,
-        reference_top5=was5,
-        tolerance=most,
-    )
-    update = {
-        "verdict": "wrong" if is_wrong else "good",
-        "reason": reason if is_wrong else None,
-        "limit": None,
-        "accuracy": accuracy,
-    }
-    return found.model_copy(update=update)
-
-
-def _read(path: Path) -> "list[NDArray[Any]]":
-    import numpy
-
-    with path.open("rb") as file, numpy.load(file, allow_pickle=False) as archive:
-        return [archive[name] for name in archive.files]
-
-
-def compare(
-    expected: "list[NDArray[Any]]", given: "list[NDArray[Any]]", limit: float
-) -> OutputCheck:
-    """Compare outputs, one array each, and report the worst; above ``limit`` they are wrong."""
-    if [one.shape for one in expected] != [one.shape for one in given]:
-        shapes = [" ".join(str(one.shape) for one in side) for side in (given, expected)]
-        reason = f"its outputs have the shapes {shapes[0]}, the reference {shapes[1]}"
-        return OutputCheck(verdict="wrong", reason=reason, limit=limit)
-    import numpy
-
-    worst, largest, same, inputs = 0.0, 0.0, 0, 0
-    for want, got in zip(expected, given, strict=True):
-        want, got = want.astype("f8"), got.astype("f8")
-        broken = int(numpy.count_nonzero(numpy.isfinite(want) & ~numpy.isfinite(got)))
-        if broken:
-            reason = f"{broken} of {got.size} numbers are NaN or infinite"
-            return OutputCheck(verdict="wrong", reason=reason, limit=limit)
-        both = numpy.isfinite(want) & numpy.isfinite(got)
-        off = got[both] - want[both]
-        size, error = float(numpy.linalg.norm(want[both])), float(numpy.linalg.norm(off))
-        worst = max(worst, error / size if size else float(error > 0))
-        largest = max(largest, float(numpy.max(numpy.abs(off), initial=0.0)))
-        if want.ndim == 2 and want.shape[1] >= _FEWEST_CLASSES:
-            same += int(numpy.count_nonzero(want.argmax(axis=1) == got.argmax(axis=1)))
-            inputs += want.shape[0]
-    is_wrong = worst > limit
-    return OutputCheck(
-        verdict="wrong" if is_wrong else "good",
-        reason=f"its outputs are off by {worst:.2%}, more than {limit:.0%}" if is_wrong else None,
-        relative_error=worst,
-        largest_error=largest,
-        top1_agreement=same / inputs if inputs else None,
-        limit=limit,
-    )
-
-
 # Without --on these are tried, and the CPU if the machine has neither.
 TRIED: tuple[Device, ...] = ("gpu", "dla0")
 LAST_RESORT: Device = "cpu"
@@ -494,7 +317,7 @@ def make_reference(
         # Its worker would hold memory and cores that the measured ones need.
         workers.end(_REFERENCE)
         if labels is not None and made.status == "ok":
-            count_right(_read(outputs), labels)  # better refused before an engine is built
+            count_right(read_outputs(outputs), labels)  # better refused before an engine is built
         yield Reference(Path(name), made, labels)
 
 

@@ -8,9 +8,9 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
-from ...collectors.backends.calibration import input_files
 from ...collectors.backends.engine_cache import EngineCache, EngineFacts, Entry
 from ...collectors.catalog import LOADABLE_BACKEND, default_backend
+from ...collectors.models.data_sets import input_files
 from ...collectors.paths import is_directory
 from ...daemon.commands import Options, add_command, devices, duration
 from ...daemon.session.executor import Executor

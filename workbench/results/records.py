@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
+from ...collectors.worker.outputs import OutputCheck
 from ...daemon.measure.report import (
     Device,
     Distribution,
@@ -45,39 +46,6 @@ class ClockRange(Record):
 
     lowest_hertz: NonNegativeFloat
     highest_hertz: NonNegativeFloat
-
-
-class Accuracy(Record):
-    """Right classes of a labelled data set, on an accelerator and by the reference.
-
-    ``top5`` is ``None`` with fewer than six classes.
-    ``tolerance`` is the largest loss of top-1 at which outputs are right.
-    """
-
-    inputs: PositiveInt
-    top1: Ratio
-    top5: Ratio | None = None
-    reference_top1: Ratio
-    reference_top5: Ratio | None = None
-    tolerance: Ratio
-
-
-class OutputCheck(Record):
-    """Outputs of an accelerator, compared with the reference: ONNX Runtime on the CPU.
-
-    ``relative_error`` is the norm of the difference over that of the reference, of the worst
-    output, and ``top1_agreement`` the share of inputs for which both have the same class.
-    With ``accuracy`` the loss of top-1 decides, and not the error.
-    ``meaningless``: the engine has made-up int8 scales, so its outputs are not compared by a limit.
-    """
-
-    verdict: Literal["good", "wrong", "unchecked", "meaningless", "reference"]
-    reason: str | None = None
-    relative_error: NonNegativeFloat | None = None
-    largest_error: NonNegativeFloat | None = None
-    top1_agreement: Ratio | None = None
-    limit: NonNegativeFloat | None = None
-    accuracy: Accuracy | None = None
 
 
 class LayerRow(EngineLayer):

@@ -9,6 +9,7 @@ from itertools import chain, pairwise
 from math import isnan, sqrt
 from typing import Literal, NamedTuple, cast
 
+from ...collectors.worker.outputs import OutputCheck
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.figures import (
     difference,
@@ -45,7 +46,6 @@ from .records import (
     GoalResult,
     LayerRow,
     ModelResult,
-    OutputCheck,
     Status,
 )
 

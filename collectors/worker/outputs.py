@@ -1,0 +1,342 @@
+"""Are the outputs of a model right: by a reference, by labels, or by the engine's first run.
+
+Back-ends only return arrays. The worker writes them to an archive for ``bench``, and compares those
+of the last inference with the first ones of the engine.
+"""
+
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from zipfile import BadZipFile
+
+from pydantic import NonNegativeFloat, PositiveInt
+
+from ...parsers.errors import UserError, file_error
+from ...parsers.inference.events import Order, Outputs
+from ...parsers.inference.placement import Built, Precision
+from ...parsers.records import Ratio, Record
+from ..backends.base import Backend, Inferring
+from ..backends.engine_cache import EngineCache
+from ..base import write_atomic
+from ..models.data_sets import load_archive
+from ..paths import exists
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+# Above this relative error outputs are wrong. On seeded random weights half precision is off by
+# 2 to 3 %, and single precision with TensorFloat-32 by some thousandths. The limit of int8 is for
+# scales of the model's own; no limit makes outputs of made-up scales right.
+LIMITS: dict[Precision, float] = {"fp32": 0.01, "fp16": 0.05, "int8": 0.2}
+# With labels, the largest loss of top-1 at which outputs are right.
+TOP1_LOSS = 0.01
+# Two axes, the second of at least this length, are taken for classes.
+_FEWEST_CLASSES = 10
+# Of each output of an engine's first run that is compared with later ones.
+KEPT_VALUES = 1 << 18
+# Where the values that are kept are equal and others are not.
+_LEAST_DIFFERENCE = 1e-12
+
+
+class Accuracy(Record):
+    """Right classes of a labelled data set, on an accelerator and by the reference.
+
+    ``top5`` is ``None`` with fewer than six classes.
+    ``tolerance`` is the largest loss of top-1 at which outputs are right.
+    """
+
+    inputs: PositiveInt
+    top1: Ratio
+    top5: Ratio | None = None
+    reference_top1: Ratio
+    reference_top5: Ratio | None = None
+    tolerance: Ratio
+
+
+class OutputCheck(Record):
+    """Outputs of an accelerator, compared with the reference: ONNX Runtime on the CPU.
+
+    ``relative_error`` is the norm of the difference over that of the reference, of the worst
+    output, and ``top1_agreement`` the share of inputs for which both have the same class.
+    With ``accuracy`` the loss of top-1 decides, and not the error.
+    ``meaningless``: the engine has made-up int8 scales, so its outputs are not compared by a limit.
+    """
+
+    verdict: Literal["good", "wrong", "unchecked", "meaningless", "reference"]
+    reason: str | None = None
+    relative_error: NonNegativeFloat | None = None
+    largest_error: NonNegativeFloat | None = None
+    top1_agreement: Ratio | None = None
+    limit: NonNegativeFloat | None = None
+    accuracy: Accuracy | None = None
+
+
+# --- archives -------------------------------------------------------------------------------------
+
+
+def write_outputs(path: Path, outputs: "Mapping[str, NDArray[numpy.generic]]") -> None:
+    """Write outputs in the order of their names, whole or not at all; no file if there are none."""
+    import numpy
+
+    if not outputs:
+        return
+    content = io.BytesIO()
+    numpy.savez(content, *(output for _, output in sorted(outputs.items())))
+    write_atomic(path, content.getbuffer())
+
+
+def read_outputs(path: Path) -> "list[NDArray[Any]]":
+    """Return the outputs that ``write_outputs`` wrote; errors are those of ``numpy.load``."""
+    import numpy
+
+    with path.open("rb") as file, numpy.load(file, allow_pickle=False) as archive:
+        return [archive[name] for name in archive.files]
+
+
+def read_labels(path: Path) -> "NDArray[Any]":
+    """Read one class per input, of text with a number per line or an archive of one array."""
+    import numpy
+
+    try:
+        labels: NDArray[Any]
+        if path.suffix.lower() == ".npz":
+            labels = next(iter(load_archive(path).values()), numpy.empty(0))
+        elif path.suffix.lower() == ".npy":
+            labels = numpy.load(path, allow_pickle=False)
+        else:
+            labels = numpy.array([int(line) for line in path.read_text().split()])
+    except OSError as error:
+        raise file_error(error, path) from None
+    except (ValueError, LookupError, EOFError, BadZipFile, MemoryError) as error:
+        what = f"{path} has no labels ({error})"
+        raise UserError(what, "write one whole number per line, the class of each input") from None
+    if labels.dtype.kind not in "iu" or labels.ndim != 1 or (labels < 0).any():
+        raise UserError(f"{path} has no list of classes", "write whole numbers from 0 on")
+    return labels
+
+
+# --- by a reference and by labels -----------------------------------------------------------------
+
+
+def check_outputs(
+    reference: Path,
+    outputs: Path,
+    built: Built | None,
+    labels: "NDArray[Any] | None" = None,
+    tolerance: float | None = None,
+) -> OutputCheck:
+    """Compare two NumPy archives of one array per output, in the same order.
+
+    ``built`` decides how large an error may be, unless ``tolerance`` does. With ``labels`` the loss
+    of top-1 decides; raises ``UserError`` if they do not fit.
+    """
+    if not exists(outputs):
+        return OutputCheck(verdict="unchecked", reason="the back-end does not return its outputs")
+    try:
+        expected, given = read_outputs(reference), read_outputs(outputs)
+    except ModuleNotFoundError as error:
+        return OutputCheck(verdict="unchecked", reason=f"{error.name} is not installed")
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        return OutputCheck(verdict="unchecked", reason=f"the outputs cannot be read ({error})")
+    precision = precision_of(built)
+    if precision == "fp32" and any(output.dtype == "f2" for output in expected):
+        precision = "fp16"  # the model itself computes in half precision
+    limit = LIMITS[precision]
+    if tolerance is not None and labels is None:
+        limit = tolerance
+    check = compare(expected, given, limit)
+    if check.relative_error is None:
+        return check  # they cannot be compared at all
+    if labels is not None:
+        check = _with_labels(check, expected, given, labels, tolerance)
+    if precision == "int8" and built is not None and built.int8_scales == "dummy":
+        reason = "int8 without calibration has made-up scales"
+        update = {"verdict": "meaningless", "reason": reason, "limit": None}
+        check = check.model_copy(update=update)
+    return check
+
+
+def precision_of(built: Built | None) -> Precision:
+    """Return the lowest precision in which a layer was built: it decides the expected error."""
+    if built is None:
+        return "fp32"
+    names = " ".join(built.layer_types).lower()
+    if not names:
+        return built.requested_precision or "fp32"
+    if "int8" in names:
+        return "int8"
+    if any(word in names for word in ("half", "fp16", "float16", "bf16")):
+        return "fp16"
+    return "fp32"
+
+
+def compare(
+    expected: "list[NDArray[Any]]", given: "list[NDArray[Any]]", limit: float
+) -> OutputCheck:
+    """Compare outputs, one array each, and report the worst; above ``limit`` they are wrong."""
+    import numpy
+
+    if [output.shape for output in expected] != [output.shape for output in given]:
+        shapes = f"its outputs have the shapes {_shapes(given)}, the reference {_shapes(expected)}"
+        return OutputCheck(verdict="wrong", reason=shapes, limit=limit)
+    worst_error, largest_error = 0.0, 0.0
+    same_classes, classified = 0, 0
+    for want, got in zip(expected, given, strict=True):
+        want, got = want.astype("f8"), got.astype("f8")
+        broken = int(numpy.count_nonzero(numpy.isfinite(want) & ~numpy.isfinite(got)))
+        if broken:
+            count = f"{broken} of {got.size} numbers are NaN or infinite"
+            return OutputCheck(verdict="wrong", reason=count, limit=limit)
+        both = numpy.isfinite(want) & numpy.isfinite(got)
+        worst_error = max(worst_error, _relative_error(want[both], got[both]))
+        off = numpy.abs(got[both] - want[both])
+        largest_error = max(largest_error, float(numpy.max(off, initial=0.0)))
+        if want.ndim == 2 and want.shape[1] >= _FEWEST_CLASSES:
+            same = want.argmax(axis=1) == got.argmax(axis=1)
+            same_classes += int(numpy.count_nonzero(same))
+            classified += want.shape[0]
+    verdict: Literal["good", "wrong"] = "good"
+    reason: str | None = None
+    if worst_error > limit:
+        verdict = "wrong"
+        reason = f"its outputs are off by {worst_error:.2%}, more than {limit:.0%}"
+    return OutputCheck(
+        verdict=verdict,
+        reason=reason,
+        relative_error=worst_error,
+        largest_error=largest_error,
+        top1_agreement=same_classes / classified if classified else None,
+        limit=limit,
+    )
+
+
+def _shapes(outputs: "Sequence[NDArray[Any]]", separator: str = " ") -> str:
+    return separator.join(str(output.shape) for output in outputs)
+
+
+def _relative_error(expected: "NDArray[Any]", given: "NDArray[Any]") -> float:
+    """Return the norm of the difference of finite numbers over that of the expected ones."""
+    import numpy
+
+    size = float(numpy.linalg.norm(expected))
+    error = float(numpy.linalg.norm(given - expected))
+    if size == 0:
+        return 0.0 if error == 0 else 1.0
+    return error / size
+
+
+def count_right(
+    outputs: "list[NDArray[Any]]", labels: "NDArray[Any]"
+) -> tuple[float, float | None]:
+    """Return top-1 and top-5 of the first output with a score per class.
+
+    Raises:
+        UserError: No output fits the labels.
+    """
+    import numpy
+
+    for scores in outputs:
+        flat = scores.reshape(len(scores), -1) if scores.ndim > 1 else scores
+        if flat.ndim == 2 and len(flat) == len(labels) and flat.shape[1] > labels.max(initial=0):
+            best = numpy.argsort(-flat.astype("f8"), axis=1, kind="stable")[:, :5]
+            right = best == labels[:, None]
+            top5 = float(right.any(axis=1).mean()) if flat.shape[1] > 5 else None
+            return float(right[:, 0].mean()), top5
+    shapes = _shapes(outputs, ", ")
+    raise UserError(
+        f"{len(labels)} labels up to {labels.max(initial=0)} do not fit outputs of shape {shapes}",
+        "give one class per input, counted from 0 as the model does",
+    )
+
+
+def _with_labels(
+    check: OutputCheck,
+    expected: "list[NDArray[Any]]",
+    given: "list[NDArray[Any]]",
+    labels: "NDArray[Any]",
+    tolerance: float | None,
+) -> OutputCheck:
+    """Return a comparison that is decided by right classes instead of its error."""
+    reference_top1, reference_top5 = count_right(expected, labels)
+    top1, top5 = count_right(given, labels)
+    largest_loss = TOP1_LOSS if tolerance is None else tolerance
+    accuracy = Accuracy(
+        inputs=len(labels),
+        top1=top1,
+        top5=top5,
+        reference_top1=reference_top1,
+        reference_top5=reference_top5,
+        tolerance=largest_loss,
+    )
+    verdict, reason = "good", None
+    # 1e-9 is for rounding: one input in a million is a loss of 1e-6.
+    if reference_top1 - top1 > largest_loss + 1e-9:
+        verdict = "wrong"
+        reason = (
+            f"its top-1 is {100 * top1:.1f} %, that of the reference {100 * reference_top1:.1f} %:"
+            f" more than {100 * largest_loss:.1f} points less"
+        )
+    update = {"verdict": verdict, "reason": reason, "limit": None, "accuracy": accuracy}
+    return check.model_copy(update=update)
+
+
+# --- by the first run of the same engine ----------------------------------------------------------
+
+
+def compare_with_first_run(backend: Backend, order: Order) -> Outputs | None:
+    """Compare the last inference with the first run of its engine; ``None`` if none is kept."""
+    key = None if backend.built is None else backend.built.engine_key
+    if key is None or order.engine_directory is None or not isinstance(backend, Inferring):
+        return None
+    # An engine for a range of shapes has other outputs at each of them.
+    point = str(sorted(backend.input_shapes.items()))
+    path = EngineCache(Path(order.engine_directory)).outputs_path(key, point)
+    return compare_with_kept(path, backend.outputs())
+
+
+def compare_with_kept(path: Path, outputs: "Mapping[str, NDArray[numpy.generic]]") -> Outputs:
+    """Compare outputs with those kept in a file; keep them if there are none yet.
+
+    A large output keeps a share of its values, evenly spread.
+
+    Args:
+        outputs: Name to array, for the same inputs each time.
+    """
+    import numpy
+
+    digest, samples = hashlib.sha256(), []
+    for name, values in sorted(outputs.items()):
+        digest.update(f"{name} {values.dtype} {values.shape}".encode())
+        digest.update(numpy.ascontiguousarray(values).data)
+        samples.append(values.reshape(-1)[:: 1 + values.size // KEPT_VALUES])
+    sha256 = digest.hexdigest()
+    try:
+        with numpy.load(path, allow_pickle=False) as archive:
+            first_sha256, *first_samples = (archive[name] for name in archive.files)
+        if str(first_sha256) == sha256:
+            return Outputs(sha256=sha256, difference=0.0)
+        worst = max(map(_difference, first_samples, samples), default=0.0)
+        return Outputs(sha256=sha256, difference=max(worst, _LEAST_DIFFERENCE))
+    except (OSError, ValueError, BadZipFile):
+        content = io.BytesIO()
+        numpy.savez(content, numpy.array(sha256), *samples)
+        with suppress(OSError):  # without room for it the next run is the first
+            write_atomic(path, content.getvalue())
+        return Outputs(sha256=sha256)
+
+
+def _difference(first: "NDArray[numpy.generic]", now: "NDArray[numpy.generic]") -> float:
+    """Return the norm of the difference over that of the first, at most 1."""
+    import numpy
+
+    if first.shape != now.shape:
+        return 1.0
+    expected, given = first.astype("f8"), now.astype("f8")
+    is_finite = numpy.isfinite(expected)
+    if not numpy.array_equal(is_finite, numpy.isfinite(given)):
+        return 1.0
+    return min(1.0, _relative_error(expected[is_finite], given[is_finite]))
