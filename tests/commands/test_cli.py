@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -448,6 +449,16 @@ def test_a_value_that_an_option_cannot_have_ends_with_2(words, tmp_path, capsys)
     printed = capsys.readouterr().err
     assert is_one_line(printed)
     assert "Value error" not in printed
+
+
+def test_exec_silences_the_log_only_while_it_runs(tmp_path):
+    root, heard = logging.getLogger(), logging.StreamHandler(io.StringIO())
+    words = ["exec", "--telemetry", "none", "--state-dir", str(tmp_path), "--workload", "w"]
+    assert main([*words, "--", "true"]) == 2
+    root.addHandler(heard)
+    logging.getLogger("tegrascope.of_a_test").warning("heard")
+    root.removeHandler(heard)
+    assert heard.stream.getvalue() == "heard\n"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import sys
 import time
 from array import array
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,11 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(arguments.json, "--json")
     if arguments.state_dir is not None:
         _check_state_dir(arguments.state_dir)
-    # While the program runs, the terminal belongs to it; the summary follows.
-    quiet = logging.getLogger("tegrascope")
-    quiet.addHandler(logging.NullHandler())
-    quiet.propagate = False
-    with SignalRelay() as relay:
+    with _silent_log(), SignalRelay() as relay:
         try:
             if any(getattr(arguments, name) is not None for name in _OURS):
                 return _measure_here(arguments, argv, relay)
@@ -160,6 +157,21 @@ def run(arguments: argparse.Namespace) -> int:
         except CannotStartError as error:
             _print(f"tegrascope: {error}")
             return error.status
+
+
+@contextmanager
+def _silent_log() -> Iterator[None]:
+    """Keep our log off the terminal, which belongs to the program; the summary follows."""
+    logger = logging.getLogger("tegrascope")
+    silence = logging.NullHandler()
+    propagated = logger.propagate
+    logger.addHandler(silence)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.propagate = propagated
+        logger.removeHandler(silence)
 
 
 @dataclass(frozen=True)
