@@ -1,4 +1,4 @@
-"""The terminal of all commands: exit status, output, tables, progress, and numbers for people."""
+"""The terminal of all commands: exit status, output, tables, progress, and waiting times."""
 
 import errno
 import os
@@ -6,7 +6,6 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from math import floor, log10
 from pathlib import Path
 from typing import TextIO
 
@@ -18,8 +17,6 @@ GOOD, FAILED, USAGE, CHECK_SAYS_NO, CHECK_CANNOT_SAY = 0, 1, 2, 3, 4
 # EX_CONFIG of sysexits.h: systemd does not start the daemon again.
 BAD_CONFIG = 78
 LONG_WORK_BYTES = 16 << 20
-ABSENT = "–"
-_SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 _LARGE = ("", "k", "M", "G", "T", "P")
 
 
@@ -216,67 +213,6 @@ def _bar(*columns: str) -> Iterator[Callable[[int, int], None]]:
     with rich.Progress(*chosen, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("reading", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def digits(value: float, significant: int = 3, *, most: int = 300) -> str:
-    """Format a number with three digits, of which at most so many are decimals, and no exponent.
-
-    >>> digits(0.0123456), digits(12.3456), digits(12345.6), digits(0.0)
-    ('0.0123', '12.3', '12346', '0')
-    """
-    if value == 0:
-        return "0"
-    decimals = significant - 1 - floor(log10(abs(value)))
-    return f"{value:.{min(max(decimals, 0), most)}f}"
-
-
-def seconds(value: float) -> str:
-    """Format a latency.
-
-    >>> seconds(0.0031415), seconds(0.00031415), seconds(-0.02)
-    ('3.14 ms', '314 µs', '-20.0 ms')
-    """
-    return _scaled(value, "s")
-
-
-def joules(value: float) -> str:
-    """Format an energy: ``22.2 mJ``."""
-    return _scaled(value, "J")
-
-
-def _scaled(value: float, unit: str) -> str:
-    size, prefix = next((row for row in _SMALL if abs(value) >= row[0]), _SMALL[-1])
-    return f"{digits(value / size)} {prefix}{unit}" if value else f"0 {unit}"
-
-
-def watts(value: float) -> str:
-    """Format a power: ``4.00 W``."""
-    return f"{value:.2f} W"
-
-
-def rate(value: float) -> str:
-    """Format inputs per second: ``2989/s``."""
-    return f"{digits(value)}/s"
-
-
-def percent(ratio: float) -> str:
-    """Format a ratio in percent: ``97.3 %``."""
-    return f"{100 * ratio:.1f} %"
-
-
-def points(difference: float) -> str:
-    """Format a difference of two ratios: ``89.3 points``."""
-    return f"{100 * difference:.1f} points"
-
-
-def celsius(value: float) -> str:
-    """Format a temperature: ``51.0 °C``."""
-    return f"{value:.1f} °C"
-
-
-def mebibytes(size: int) -> str:
-    """Format a size in memory: ``3 MiB``."""
-    return f"{size / (1 << 20):.0f} MiB"
 
 
 def duration(value: float) -> str:

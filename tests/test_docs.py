@@ -92,15 +92,17 @@ def test_first_configuration_gives_an_energy_figure(monkeypatch):
 
 def masked(line: str) -> str:
     """Return a line without its figures, ids and flags, which differ from run to run."""
-    line = re.sub(r"( · \d[\d.]* J each)?( · flags: [a-z_ ]+)?( · run )", r"\3", line)
+    each = r"( · energy per inference [^·]+)?"
+    line = re.sub(each + r"( · flags [a-z_ ]+)?( · run )", r"\3", line)
     line = re.sub(r"\b(?=[a-f]*\d)[0-9a-f]{8}[0-9a-f-]*\b", "N", line)
     line = re.sub(r"\d+(?:[.:,-]\d+)*(?:e[+-]?\d+)?", "N", line)
     return " ".join(line.split())
 
 
 def row(line: str) -> list[str]:
-    """Return the cells of a run up to its flags, without figures; an unknown one is a dash."""
-    return ["N" if cell == "-" else cell for cell in masked(line).split()[:9]]
+    """Return the cells of a run up to its figures, whose units and intervals differ."""
+    cells = re.split(r" {2,}", line.strip())
+    return [masked(cell) for cell in cells[:5]]
 
 
 def test_printed_outputs_are_those_of_the_commands(start, tmp_path):

@@ -1,14 +1,15 @@
-"""Figures of several runs: a mean with its 95 % interval, and the difference of two."""
+"""Figures with 95 % intervals: of one run, the mean of several, and the difference of two."""
 
 import statistics
 from collections.abc import Iterable, Sequence
 from math import fsum, hypot, sqrt
-from typing import TypeVar
+from typing import Literal, TypeVar
 
-from .report import Figure
+from .report import Energy, Figure, Interval, RailEnergy, RunReport
 from .uncertainty import student_95
 
 T = TypeVar("T")
+Kind = Literal["gross", "net"]
 
 # Where the series of ``student_95`` is too short.
 _FEW = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764}
@@ -110,3 +111,34 @@ def difference(one: Figure | None, other: Figure | None) -> Figure | None:
     if one is None or other is None:
         return None
     return subtract(one, other)
+
+
+def joules_of(
+    energy: Energy | RailEnergy | None, kind: Kind, divisor: float = 1.0
+) -> Figure | None:
+    """Return an energy over inferences or seconds; ``None`` if it is not known."""
+    value: float | None = getattr(energy, f"{kind}_joules", None)
+    if value is None or not divisor:
+        return None
+    interval: Interval | None = getattr(energy, f"{kind}_interval", None)
+    half = None if interval is None else (interval.high - interval.low) / 2 / divisor
+    return Figure.around(value / divisor, half)
+
+
+def energy_of(report: RunReport, kind: Kind) -> Figure | None:
+    """Return a run's energy per inference; ``None`` if it is withheld or not known."""
+    value: float | None = getattr(report.energy, f"{kind}_joules_per_inference", None)
+    if value is None:
+        return None
+    # Records of older releases have the interval of the whole energy only.
+    interval: Interval | None = getattr(report.energy, f"{kind}_joules_per_inference_interval")
+    if interval is None:
+        return joules_of(report.energy, kind, report.inferences) or Figure(value=value)
+    return Figure.around(value, (interval.high - interval.low) / 2)
+
+
+def mean_watts(report: RunReport) -> float | None:
+    """Return the mean power of the module in the steady phase of a run."""
+    window = report.phases.get("steady")
+    gross = None if report.energy is None else report.energy.gross_joules
+    return gross / window.seconds if gross is not None and window and window.seconds else None

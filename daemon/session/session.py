@@ -27,7 +27,6 @@ from ...parsers.inference.events import (
     PhaseName,
     Progress,
     RunEvent,
-    plural,
 )
 from ...parsers.rails import RailRule
 from ...parsers.values import DLAS
@@ -36,6 +35,7 @@ from ..measure.correlate import correlate
 from ..measure.energy import EnergyCounters
 from ..measure.energy_report import timing
 from ..measure.report import Environment, RunReport, Span
+from ..measure.run_text import run_line
 from ..measure.timeline import Timeline
 from ..measure.trace import Pattern, RunTrace
 from ..settings.config import Limits, Telemetry, Workload
@@ -351,34 +351,8 @@ class Session:
         self.live.run_ended(report)
         self._on_report(report)
         level = logging.INFO if report.outcome == "ok" and stored else logging.WARNING
-        line = describe(report) if stored else f"{describe(report)} · not stored yet"
-        _LOG.log(level, "%s", line)
+        _LOG.log(level, "%s%s", run_line(report), "" if stored else " · not stored yet")
         return report
-
-
-def describe(report: RunReport) -> str:
-    """Return one line for the log: the outcome of a run and its headline figures."""
-    latency, built, energy = report.latency, report.built, report.energy
-    placement = "unknown" if built is None else built.placement.verdict
-    joules = None if energy is None else energy.gross_joules_per_inference
-    each = None if energy is None else energy.joules_per_unit
-    piece = None if report.lock_in is None else report.lock_in.joules_per_piece
-    others = [one.name for one in report.other_processes if one.dla_seconds]
-    parts = (
-        f"{report.workload} on {report.device}: {report.outcome}",
-        report.reason,
-        f"{report.inferences} inferences" if report.inferences else None,
-        None if report.units is None else f"{report.units:.12g} {plural(report.unit or '')}",
-        None if latency is None else f"p50 {latency.p50_seconds * 1e3:.3g} ms",
-        None if placement == "unknown" else f"placement {placement}",
-        None if joules is None else f"{joules:.3g} J each",
-        None if each is None else f"{each:.3g} J per {report.unit}",
-        None if piece is None else f"{piece.value:.3g} J per piece, saturated",
-        f"flags: {' '.join(report.quality)}" if report.quality else None,
-        f"others on the DLA: {', '.join(others)}" if others else None,
-        f"run {report.run_id}",
-    )
-    return " · ".join(filter(None, parts))
 
 
 _WORKING = ("warm_up", "steady")

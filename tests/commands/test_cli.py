@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.daemon.commands import find_state_dir
-from tegrascope.daemon.measure.report import Distribution, Energy, RailEnergy, RunReport
+from tegrascope.daemon.measure.report import Distribution, Energy, RailEnergy, RunReport, Span
 from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.inference.placement import Built, Placement
 from tegrascope.parsers.tegrastats import parse_line
@@ -67,10 +68,12 @@ def state_dir(tmp_path):
             started_wall_ns=1000 * S,
             started_ns=1,
             ended_ns=2,
+            phases={"steady": Span(begin_ns=0, end_ns=2 * S)},
             latency=Distribution(count=3, **{f"{name}_seconds": 0.0125 for name in figures}),
             energy=Energy(
                 total_rails=("VDD_IN",),
-                rails={"VDD_IN": RailEnergy(gross_joules=10, mean_watts=5.25)},
+                rails={"VDD_IN": RailEnergy(gross_joules=10.5, mean_watts=5.25)},
+                gross_joules=10.5,
                 gross_joules_per_inference=0.2,
             ),
             built=Built(
@@ -271,17 +274,24 @@ def test_closed_pipe_ends_without_an_error(arguments, log, state_dir):
     assert (printed.returncode, printed.stderr) == (0, "")
 
 
+def cells(line):
+    """Return the cells of a printed row, which two spaces divide."""
+    return re.split(r" {2,}", line.strip())
+
+
 def test_runs_list_is_a_table(state_dir, capsys):
     assert main(["runs", "list", "--state-dir", str(state_dir)]) == 0
     printed = capsys.readouterr().out.splitlines()
-    heading, failed, good = (line.split() for line in printed)
+    heading, failed, good = map(cells, printed)
     assert heading[:2] == ["run", "started"]
-    assert failed[3:6] == ["mobilenet", "gpu", "failed"]
-    assert failed[6:] == ["-"] * 4
-    assert good[3:] == ["resnet50", "dla0", "ok", "12.5", "0.2", "5.25", "simulated", "not_steady"]
+    assert failed[2:5] == ["mobilenet", "gpu", "failed"]
+    assert failed[5:] == ["–"] * 4
+    assert good[2:6] == ["resnet50", "dla0", "ok", "12.5 ms"]
+    assert good[6].startswith("200 mJ")
+    assert good[7:] == ["5.25 W", "simulated not_steady"]
     for filtered in (["-n", "1"], ["--workload", "mobilenet"]):
         main(["runs", "list", "--state-dir", str(state_dir), *filtered])
-        assert [line.split() for line in capsys.readouterr().out.splitlines()] == [heading, failed]
+        assert [*map(cells, capsys.readouterr().out.splitlines())] == [heading, failed]
 
 
 def test_runs_list_has_energy_per_unit_where_units_are_counted(state_dir, capsys):
@@ -293,8 +303,8 @@ def test_runs_list_has_energy_per_unit_where_units_are_counted(state_dir, capsys
     store.finish(run.model_copy(update=changes))
     store.close()
     assert main(["runs", "list", "--state-dir", str(state_dir)]) == 0
-    cells = [line.split()[7] for line in capsys.readouterr().out.splitlines()[2:]]
-    assert sorted(cells) == ["0.0625/token", "0.2"]
+    energies = [cells(line)[6] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert sorted(energies) == ["200 mJ", "62.5 mJ per token (no interval)"]
 
 
 def test_runs_show_takes_part_of_an_id(state_dir, capsys):

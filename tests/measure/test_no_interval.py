@@ -9,11 +9,9 @@ from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.energy import Curve, Timing, settled, window_energy
 from tegrascope.daemon.measure.energy_report import energy_of_parts, measure_energy
-from tegrascope.daemon.measure.figures import mean_energy
+from tegrascope.daemon.measure.figures import joules_of, mean_energy
 from tegrascope.daemon.measure.report import Figure, Span
-from tegrascope.daemon.terminal import joules
-from tegrascope.workbench.results.document import with_half
-from tegrascope.workbench.results.summary import joules_of
+from tegrascope.daemon.measure.run_text import joules, with_half
 
 S = 1_000_000_000
 RULE = find_rail_rule(["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"])

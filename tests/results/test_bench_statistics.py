@@ -5,13 +5,9 @@ import statistics
 
 import pytest
 
-from tegrascope.daemon.measure.figures import difference, mean_of_rounds, student
+from tegrascope.daemon.measure.figures import difference, joules_of, mean_of_rounds, student
 from tegrascope.daemon.measure.report import Energy, Figure, Interval
-from tegrascope.workbench.results.summary import (
-    joules_of,
-    median_half_width,
-    variation,
-)
+from tegrascope.workbench.results.summary import median_half_width, variation
 
 SEEDS, ENOUGH = 300, 279
 

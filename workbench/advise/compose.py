@@ -9,12 +9,12 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ... import __version__
 from ...daemon.measure.report import Device
-from ...daemon.terminal import joules, percent, points, seconds, watts
+from ...daemon.measure.run_text import joules, percent, points, seconds, watts, with_half
 from ...parsers.errors import UsageError, UserError
 from ...parsers.records import Record
 from ...parsers.values import read_duration
 from ..results.bench_page import SIMULATED_TITLE
-from ..results.document import Block, Heading, Table, Text, print_document, with_half
+from ..results.document import Block, Heading, Table, Text, print_document
 from ..results.records import Figure
 from .choices import (
     BenchSource,

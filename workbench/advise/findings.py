@@ -8,7 +8,7 @@ from shlex import quote
 from typing import Literal
 
 from ...daemon.measure.report import Device
-from ...daemon.terminal import digits, percent
+from ...daemon.measure.run_text import digits, percent
 from ...parsers.records import Record
 from ..results.caveats import caveats_of, int8_slower
 from .choices import CHOSEN_AMONG, Choices, MeasuredOption

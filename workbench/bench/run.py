@@ -13,8 +13,9 @@ from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.catalog import find_backend
 from ...collectors.paths import exists
 from ...daemon.measure.report import Device, LockInReport, RunReport
+from ...daemon.measure.run_text import joules, seconds, watts
 from ...daemon.settings.config import Workload
-from ...daemon.terminal import duration, joules, seconds, watts
+from ...daemon.terminal import duration
 from ...parsers.errors import UserError
 from ...parsers.inference.events import Phase, Progress, RunEvent, StageName
 from ...parsers.inference.layers import LayerProfile

@@ -29,6 +29,7 @@ from ...collectors.children.program import ProgramEnd, SignalRelay
 from ...collectors.simulator.physics import LANES
 from ...daemon.commands import DATABASE, Options, reader
 from ...daemon.measure.report import Device, Outcome, RunReport
+from ...daemon.measure.run_text import Row, headline, run_rows
 from ...daemon.measure.timeline import Timeline
 from ...daemon.measure.trace import RunTrace
 from ...daemon.session.executor import Verdict
@@ -39,79 +40,19 @@ from ...daemon.settings.file import load_config
 from ...daemon.store.store import Store
 from ...daemon.terminal import check_output, open_output, unwritable
 from ...parsers.errors import UsageError, UserError
-from ...parsers.inference.events import PrintedCounts, plural, unit_name
+from ...parsers.inference.events import PrintedCounts, unit_name
 from ...parsers.inference.marks import TIMES_AT_MOST
 from ...parsers.values import LABEL_NAME, LABEL_NAME_FORM, printable
 
 
 def report_lines(report: RunReport, notes: tuple[str, ...] = ()) -> list[str]:
     """Return a summary of a run and notes for people, without unknown values."""
-    rows = list(_energy_rows(report))
-    if report.telemetry is not None:
-        loads = [
-            f"{signal} {load.mean_ratio:.0%} (up to {load.max_ratio:.0%})"
-            for signal, load in report.telemetry.utilization.items()
-        ]
-        zones = report.telemetry.temperature
-        rows += [("load", " · ".join(loads))] if loads else []
-        if zones:
-            zone, hottest = max(zones.items(), key=lambda item: item[1].max_celsius)
-            change = f"{hottest.delta_celsius:+.2g}"
-            rows.append(("hottest", f"{zone} {hottest.max_celsius:.3g} °C ({change})"))
-    if report.latency is not None:
-        p50, p99 = report.latency.p50_seconds * 1e3, report.latency.p99_seconds * 1e3
-        rows.append(("latency", f"p50 {p50:.3g} ms · p99 {p99:.3g} ms"))
-    for name, words in (
-        ("flags", " ".join(report.quality)),
-        ("on a DLA", ", ".join(report.foreign_dla_processes)),
-        ("overlaps", " ".join(report.overlapping_runs)),
-    ):
-        rows += [(name, words)] if words else []
-    rows += [*(("note", note) for note in notes), ("run", report.run_id)]
-    return [_headline(report), *(f"  {name:9} {text}" for name, text in rows)]
-
-
-def _headline(report: RunReport) -> str:
-    steady, rate = report.phases.get("steady"), report.throughput_per_second
-    parts = (
-        f"{report.workload} on {report.device}: {report.outcome}",
-        report.reason,
-        None if steady is None else f"{steady.seconds:.3g} s",
-        f"{report.inferences} inferences" if report.inferences else None,
-        None if report.units is None else f"{report.units:.12g} {plural(report.unit or '')}",
-        None if rate is None else f"{rate:.4g} inputs/s",
-    )
-    return "tegrascope: " + " · ".join(filter(None, parts))
-
-
-_NO_INTERVAL = " (no interval)"
-
-
-def _energy_rows(report: RunReport) -> Iterator[tuple[str, str]]:
-    energy, steady = report.energy, report.phases.get("steady")
-    if energy is None or steady is None:
-        return
-    if energy.gross_joules is not None:
-        one, mean = energy.gross_interval, energy.gross_joules / steady.seconds
-        limits = _NO_INTERVAL if one is None else f" ({one.low:.4g} to {one.high:.4g})"
-        yield "energy", f"{energy.gross_joules:.4g} J{limits}, {mean:.3g} W in the mean"
-    else:
-        rails = (f"{name} {rail.mean_watts:.3g} W" for name, rail in energy.rails.items())
-        yield "rails", " · ".join(rails)
-    if energy.net_joules is not None:
-        yield "net", f"{energy.net_joules:.4g} J above {energy.baseline_watts:.3g} W idle"
-    elif energy.net_reason is not None:
-        yield "net", f"withheld: {energy.net_reason}"
-    gross, net = energy.gross_joules_per_inference, energy.net_joules_per_inference
-    each = [] if gross is None else [f"{gross:.3g} J per inference"]
-    each += [] if net is None else [f"{net:.3g} J of them net"]
-    if each:
-        yield "each", " · ".join(each)
-    if energy.joules_per_unit is not None:
-        one, net = energy.joules_per_unit_interval, energy.net_joules_per_unit
-        limits = _NO_INTERVAL if one is None else f" ({one.low:.4g} to {one.high:.4g})"
-        of_them = "" if net is None else f", {net:.3g} J of them net"
-        yield "per unit", f"{energy.joules_per_unit:.4g} J per {report.unit}{limits}{of_them}"
+    rows = [*run_rows(report), *(Row("note", note) for note in notes)]
+    width = max(len(row.label) for row in rows)
+    lines = [f"tegrascope: {headline(report)}"]
+    for row in rows:
+        lines.append(f"  {row.label:{width}}  {row.text}")
+    return lines
 
 
 # Nothing of a window may be dropped before the program ends.

@@ -3,14 +3,18 @@
 import argparse
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from itertools import takewhile
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from ...collectors.base import SYSTEM_CLOCK
 from ...daemon.commands import DATABASE, Options, add_command, duration, open_history
 from ...daemon.measure.report import RunReport
+from ...daemon.measure.run_text import ABSENT, run_rows
 from ...daemon.terminal import check_output, open_output, print_table, standard_output
 from ...parsers.errors import UserError
 from ...parsers.records import Record
@@ -18,7 +22,7 @@ from ...parsers.records import Record
 if TYPE_CHECKING:
     from ...daemon.store.history import History
 
-_TITLES = ("run", "started", "workload", "device", "outcome", "p50 ms", "J/inf", "W", "flags")
+_FIGURES = ("p50", "energy per inference", "module power", "flags")
 
 
 class RunList(Record):
@@ -35,7 +39,8 @@ def list_runs(arguments: argparse.Namespace) -> int:
             # A record of an older release may not have the form of today.
             print(json.dumps({"runs": list(runs)}), file=standard_output())
         else:
-            print_table(_TITLES, map(_row, runs))
+            titles = ("run", "started", "workload", "device", "outcome", *_FIGURES)
+            print_table(titles, [_cells(document) for document in runs])
     return 0
 
 
@@ -82,32 +87,22 @@ def export_runs(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _row(run: Mapping[str, Any]) -> tuple[str, ...]:
-    started = datetime.fromtimestamp(run["started_wall_ns"] / 1e9)
-    energy = run.get("energy") or {}
-    rails = energy.get("rails") or {}
-    watts: Iterable[float] = [
-        rails[rail].get("mean_watts", 0.0)
-        for rail in energy.get("total_rails", ())
-        if rail in rails
-    ]
+def _cells(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a stored run; one that this release cannot read has only its name."""
+    started = datetime.fromtimestamp(document["started_wall_ns"] / 1e9)
+    texts: dict[str, str] = {}
+    with suppress(ValidationError):
+        for row in run_rows(RunReport.model_validate(document)):
+            texts[row.label] = row.text
+    if "energy per unit" in texts:
+        # A run that counts tokens is judged by them; the cell names the unit.
+        texts["energy per inference"] = texts["energy per unit"]
     return (
-        run["run_id"][-8:],
+        document["run_id"][-8:],
         started.strftime("%Y-%m-%d %H:%M:%S"),
-        run["workload"],
-        run["device"],
-        run["outcome"],
-        _figure((run.get("latency") or {}).get("p50_seconds"), 1e3),
-        _figure(each) + f"/{run['unit']}"
-        if (each := energy.get("joules_per_unit")) is not None
-        else _figure(energy.get("gross_joules_per_inference")),
-        _figure(sum(watts) if watts else None),
-        " ".join(run.get("quality", ())) or "-",
+        *(str(document[key]) for key in ("workload", "device", "outcome")),
+        *(texts.get(label, ABSENT) for label in _FIGURES),
     )
-
-
-def _figure(value: float | None, factor: float = 1.0) -> str:
-    return "-" if value is None else f"{value * factor:.3g}"
 
 
 EXAMPLE = "tegrascope runs list --workload resnet50-dla0"

@@ -6,7 +6,7 @@ from math import log
 from typing import Literal, NamedTuple
 
 from ...daemon.measure.figures import present
-from ...daemon.terminal import celsius, percent
+from ...daemon.measure.run_text import celsius, percent
 from ...parsers.inference.placement import Built
 from ...parsers.records import Ratio, Record
 from ..results.caveats import BUSY_CPU, BUSY_GPU

@@ -7,10 +7,20 @@ from typing import Literal, NamedTuple, TextIO
 from ... import __version__
 from ...daemon.measure.figures import difference
 from ...daemon.measure.report import Device, Figure
-from ...daemon.terminal import ABSENT, joules, percent, points, rate, seconds, watts
+from ...daemon.measure.run_text import (
+    ABSENT,
+    joules,
+    percent,
+    points,
+    rate,
+    seconds,
+    shown,
+    watts,
+    with_half,
+)
 from ...parsers.records import Ratio, Record
 from ..results.bench_page import SIMULATED_TITLE, Beside
-from ..results.document import Block, Heading, Items, Table, Text, print_document, shown, with_half
+from ..results.document import Block, Heading, Items, Table, Text, print_document
 from ..results.published import board_words
 from ..results.records import BenchResult
 from .causes import Cause, CauseName, Cost, causes_of

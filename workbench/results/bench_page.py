@@ -10,33 +10,23 @@ from ...collectors.models.files import BUILTIN_PREFIX
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.dla import POWERED, SOURCES
 from ...daemon.measure.report import Environment, LockInReport
-from ...daemon.terminal import (
+from ...daemon.measure.run_text import (
     ABSENT,
     celsius,
     digits,
-    duration,
     joules,
     mebibytes,
     percent,
     points,
     rate,
     seconds,
-    watts,
-)
-from ...parsers.values import DLAS
-from .document import (
-    Block,
-    Facts,
-    Heading,
-    Items,
-    Table,
-    Text,
-    draw,
-    html_page,
-    print_document,
     shown,
+    watts,
     with_half,
 )
+from ...daemon.terminal import duration
+from ...parsers.values import DLAS
+from .document import Block, Facts, Heading, Items, Table, Text, draw, html_page, print_document
 from .layers import layer_blocks
 from .records import (
     AcceleratorResult,

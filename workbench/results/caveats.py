@@ -8,7 +8,7 @@ from typing import Any
 
 from ...daemon.measure.quality import CLOCK_RATIO
 from ...daemon.measure.report import Environment
-from ...daemon.terminal import celsius, percent, seconds
+from ...daemon.measure.run_text import celsius, percent, seconds
 from ...parsers.errors import PIP_INSTALL
 from ...parsers.nvpmodel import PowerMode
 from ...parsers.values import DLAS, some_of

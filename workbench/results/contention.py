@@ -10,7 +10,14 @@ from typing import NamedTuple, TypeAlias
 
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.energy_report import IDLE_PHASES, measure_energy, timing
-from ...daemon.measure.figures import difference, mean_energy, mean_of_most, mean_of_rounds
+from ...daemon.measure.figures import (
+    Kind,
+    difference,
+    joules_of,
+    mean_energy,
+    mean_of_most,
+    mean_of_rounds,
+)
 from ...daemon.measure.latency import distribution
 from ...daemon.measure.quality import (
     BUSY_RATIO,
@@ -27,16 +34,7 @@ from ...daemon.measure.utilization import telemetry
 from ...parsers.inference.events import PhaseName
 from ...parsers.rails import RailRule
 from .records import BenchFlag, Contention, JointRound, LaneTogether, Placed, Status, Together
-from .summary import (
-    Kind,
-    agree,
-    foreign_processes,
-    joined,
-    joules_of,
-    mean_loads,
-    median_half_width,
-    reported_flags,
-)
+from .summary import agree, foreign_processes, joined, mean_loads, median_half_width, reported_flags
 
 # Models that run at once, each on its accelerator.
 On: TypeAlias = tuple[Placed, ...]

@@ -15,9 +15,8 @@ from typing import NamedTuple, TextIO, TypeAlias, TypeVar
 
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.energy import total
-from ...daemon.measure.report import Figure, RunReport
+from ...daemon.measure.report import RunReport
 from ...daemon.measure.utilization import gate_figures, load_figures, zone_figures
-from ...daemon.terminal import ABSENT, digits
 from ...parsers.signals import DLA_BUSY, RAIL_POWER
 from ...parsers.values import printable
 
@@ -188,23 +187,6 @@ def _html_cell(table: Table, row: int, column: int, cell: str) -> str:
     # A number and its unit stay on one line.
     unbroken = re.sub(r"(?<=[\d±]) (?=\S)", "&nbsp;", escape(cell))
     return f"<td{attribute}>{unbroken}</td>"
-
-
-def with_half(figure: Figure | None, show: Callable[[float], str]) -> str:
-    """Format a figure and half its interval, or return a dash for ``None``.
-
-    >>> from tegrascope.daemon.terminal import joules
-    >>> with_half(Figure(value=0.0222, low=0.0212, high=0.0232), joules)
-    '22.2 mJ ± 4.5 %'
-    """
-    if figure is None or figure.half is None or figure.value == 0:
-        return ABSENT if figure is None else show(figure.value)
-    return f"{show(figure.value)} ± {digits(100 * figure.half / abs(figure.value), 2)} %"
-
-
-def shown(value: T | None, show: Callable[[T], str]) -> str:
-    """Format a value, or return a dash for ``None``."""
-    return ABSENT if value is None else show(value)
 
 
 # --- drawings -------------------------------------------------------------------------------------

@@ -10,12 +10,12 @@ from math import hypot, sqrt
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
-from ...daemon.measure.figures import student
+from ...daemon.measure.figures import joules_of, student
 from ...daemon.measure.quality import withholding
 from ...daemon.measure.report import RunReport
 from .caveats import FEW_INFERENCES
 from .records import GoalName
-from .summary import LOAD_STEP, joules_of
+from .summary import LOAD_STEP
 
 
 class Known(NamedTuple):

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from ...daemon.terminal import ABSENT, amount, percent, seconds
+from ...daemon.measure.run_text import ABSENT, percent, seconds
+from ...daemon.terminal import amount
 from ...parsers.inference.layers import EngineLayer, LayerProfile, is_constant
 from ...parsers.inference.placement import Placement
 from .document import Block, Heading, Table, Text

@@ -12,19 +12,37 @@ from pydantic import ValidationError
 from ... import __version__
 from ...collectors.catalog import SIMULATED_SOURCE
 from ...daemon.measure.blocks import Block, CorruptBlockError, WindowSlice, decode, join
-from ...daemon.measure.figures import mean_energy, mean_of_rounds, present
+from ...daemon.measure.figures import (
+    energy_of,
+    joules_of,
+    mean_energy,
+    mean_of_rounds,
+    mean_watts,
+    present,
+)
 from ...daemon.measure.report import UNKNOWN, Energy, Figure, Interval, RailEnergy, RunReport
+from ...daemon.measure.run_text import (
+    ABSENT,
+    celsius,
+    joules,
+    percent,
+    rate,
+    seconds,
+    shown,
+    watts,
+    with_half,
+)
 from ...daemon.measure.utilization import mean_present
 from ...daemon.store.history import History
-from ...daemon.terminal import ABSENT, celsius, duration, joules, percent, rate, seconds, watts
+from ...daemon.terminal import duration
 from ...parsers import signals
 from ...parsers.errors import UserError
 from ...parsers.inference.events import plural
 from .bench_page import FOOTER, SIMULATED_NOTICE, board_facts, versions_line
 from .caveats import explain_flag
 from .document import Block as Part
-from .document import Facts, Heading, Items, Table, Text, draw, html_page, shown, with_half
-from .summary import energy_of, foreign_processes, joules_of, mean_watts
+from .document import Facts, Heading, Items, Table, Text, draw, html_page
+from .summary import foreign_processes
 
 _SHOWN = (
     *(signals.RAIL_POWER, signals.GPU_LOAD, signals.EMC_LOAD, signals.CPU_LOAD),

@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from math import isnan, sqrt
-from typing import Literal, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from ...collectors.worker.outputs import OutputCheck
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.figures import (
     difference,
+    energy_of,
     mean_energy,
     mean_of_most,
     mean_of_rounds,
+    mean_watts,
     present,
     student,
 )
@@ -23,18 +25,16 @@ from ...daemon.measure.latency import distribution
 from ...daemon.measure.quality import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
 from ...daemon.measure.report import (
     Device,
-    Energy,
     Figure,
     Flag,
     Interval,
     LockInReport,
-    RailEnergy,
     RunReport,
     RunTelemetry,
     Span,
 )
+from ...daemon.measure.run_text import joules, percent, points, rate, seconds
 from ...daemon.measure.utilization import clock_figures
-from ...daemon.terminal import joules, percent, points, rate, seconds
 from ...parsers.inference.events import StageName
 from .caveats import caveats_of
 from .paired import RoundPower, difference_of_rounds
@@ -57,9 +57,6 @@ AGREEING_ROUNDS = 3
 LOAD_STEP = 0.01
 # These flags only repeat that telemetry was not possible.
 _WITHOUT_TELEMETRY: frozenset[Flag] = frozenset({"telemetry_gap", "insufficient_samples"})
-
-Kind = Literal["gross", "net"]
-
 
 # --- statistics -----------------------------------------------------------------------------------
 
@@ -85,18 +82,6 @@ def variation(durations_ns: Sequence[int]) -> float | None:
     mean = statistics.fmean(durations_ns)
     spread = statistics.fmean((duration - mean) ** 2 for duration in durations_ns)
     return sqrt(spread) / mean if mean > 0 else None
-
-
-def joules_of(
-    energy: Energy | RailEnergy | None, kind: Kind, divisor: float = 1.0
-) -> Figure | None:
-    """Return an energy over inferences or seconds; ``None`` if it is not known."""
-    value: float | None = getattr(energy, f"{kind}_joules", None)
-    if value is None or not divisor:
-        return None
-    interval: Interval | None = getattr(energy, f"{kind}_interval", None)
-    half = None if interval is None else (interval.high - interval.low) / 2 / divisor
-    return Figure.around(value / divisor, half)
 
 
 # --- rounds of one accelerator --------------------------------------------------------------------
@@ -274,18 +259,6 @@ def joined(durations_ns: Iterable[Iterable[int]]) -> "array[int]":
     return array("q", chain.from_iterable(durations_ns))
 
 
-def energy_of(report: RunReport, kind: Kind) -> Figure | None:
-    """Return a run's energy per inference; ``None`` if it is withheld or not known."""
-    value: float | None = getattr(report.energy, f"{kind}_joules_per_inference", None)
-    if value is None:
-        return None
-    # Records of older releases have the interval of the whole energy only.
-    interval: Interval | None = getattr(report.energy, f"{kind}_joules_per_inference_interval")
-    if interval is None:
-        return joules_of(report.energy, kind, report.inferences)
-    return Figure.around(value, (interval.high - interval.low) / 2)
-
-
 def _powers(rounds: Sequence[Round]) -> list[RoundPower]:
     """Return the readings of the rounds whose energy is published; none if one lacks them.
 
@@ -307,13 +280,6 @@ def _counter_energy(report: RunReport) -> Figure | None:
         return None
     edge = energy.counter_edge_joules
     return Figure.around(energy.counter_joules / count, None if edge is None else edge / count)
-
-
-def mean_watts(report: RunReport) -> float | None:
-    """Return the mean power of the module in the steady phase of a run."""
-    window = report.phases.get("steady")
-    gross = None if report.energy is None else report.energy.gross_joules
-    return gross / window.seconds if gross is not None and window and window.seconds else None
 
 
 def foreign_processes(reports: Iterable[RunReport]) -> tuple[str, ...]:

@@ -5,8 +5,18 @@ from html import escape
 from typing import NamedTuple
 
 from ...daemon.measure.report import Figure
-from ...daemon.terminal import ABSENT, duration, joules, percent, points, rate, seconds
-from .document import Block, Drawing, Heading, Items, Table, Text, nice_step, shown, with_half
+from ...daemon.measure.run_text import (
+    ABSENT,
+    joules,
+    percent,
+    points,
+    rate,
+    seconds,
+    shown,
+    with_half,
+)
+from ...daemon.terminal import duration
+from .document import Block, Drawing, Heading, Items, Table, Text, nice_step
 from .records import BenchSettings, GoalName, Sweep, SweepPoint, variant_of
 
 _TITLES: dict[GoalName, str] = {

@@ -10,10 +10,9 @@ from typing import Any
 
 from ...daemon.measure.quality import MINIMUM_INFERENCES, withholding
 from ...daemon.measure.report import Figure
-from ...daemon.terminal import joules
+from ...daemon.measure.run_text import joules, with_half
 from ...parsers.errors import UnreadableError, UserError
 from ...parsers.inference.aiperf import EnergyReading, Request, parse_record
-from ..results.document import with_half
 from .recorded_log import Given, GivenRun, GivenTime, read_runs
 
 _SAME_JOULES = 1e-3

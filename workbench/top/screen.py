@@ -19,7 +19,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from ...daemon.terminal import ABSENT, age, digits
+from ...daemon.measure.run_text import ABSENT, digits
+from ...daemon.terminal import age
 from ...parsers import signals
 from ...parsers.errors import UserError
 from ...parsers.values import printable
