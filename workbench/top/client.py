@@ -1,7 +1,7 @@
 """The values of one daemon for the screen, from its state, its runs and its samples."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -35,25 +35,30 @@ class Gauge:
 
 def gauges_of(values: Values) -> tuple[Gauge, ...]:
     """Return GPU, each DLA core that has any value, and EMC."""
-    active, powered = (one.by_label(values) for one in (signals.DLA_ON, signals.DLA_POWERED))
-    hertz = signals.DLA_FREQUENCY.by_label(values)
-    busy = {core: load for one in _DLA_LOADS for core, load in one.by_label(values).items()}
-    dlas = (
-        Gauge(
-            f"DLA{core}",
-            busy.get(core, powered.get(core)),
-            hertz.get(core),
-            is_off=core not in busy and active.get(core) == 0,
-            note="powered" if core in powered and core not in busy else "",
-        )
-        for core in sorted({*active, *powered, *busy})
-    )
     gpu_hertz = max(signals.GPU_FREQUENCY.by_label(values).values(), default=None)
-    gpu, emc, emc_hertz = (
-        values.get(one.column())
-        for one in (signals.GPU_LOAD, signals.EMC_LOAD, signals.EMC_FREQUENCY)
-    )
-    return (Gauge("GPU", gpu, gpu_hertz), *dlas, Gauge("EMC", emc, emc_hertz))
+    gpu = Gauge("GPU", values.get(signals.GPU_LOAD.column()), gpu_hertz)
+    emc_hertz = values.get(signals.EMC_FREQUENCY.column())
+    emc = Gauge("EMC", values.get(signals.EMC_LOAD.column()), emc_hertz)
+    return (gpu, *_dla_gauges(values), emc)
+
+
+def _dla_gauges(values: Values) -> list[Gauge]:
+    """Return each DLA core that has any value, in order."""
+    gates = signals.DLA_ON.by_label(values)
+    powered = signals.DLA_POWERED.by_label(values)
+    hertz = signals.DLA_FREQUENCY.by_label(values)
+    loads: dict[str, float] = {}
+    for signal in _DLA_LOADS:
+        loads |= signal.by_label(values)  # the more reliable one replaces the other
+    gauges = []
+    for core in sorted({*gates, *powered, *loads}):
+        gauge = Gauge(f"DLA{core}", loads.get(core), hertz.get(core))
+        if core not in loads:
+            note = "powered" if core in powered else ""
+            is_off = gates.get(core) == 0
+            gauge = replace(gauge, ratio=powered.get(core), is_off=is_off, note=note)
+        gauges.append(gauge)
+    return gauges
 
 
 @dataclass(frozen=True)
@@ -96,15 +101,31 @@ class ScreenState:
     @property
     def sources(self) -> dict[str, bool]:
         """Whether each source works."""
-        companions = self.status["companions"].items()
-        return {one["name"]: one["up"] for one in self.status["sources"]} | {
-            name: up for name, up in companions if up is not None
-        }
+        sources = {}
+        for source in self.status["sources"]:
+            sources[source["name"]] = source["up"]
+        for name, is_up in self.status["companions"].items():
+            if is_up is not None:
+                sources[name] = is_up
+        return sources
 
     @property
     def processes(self) -> dict[str, float]:
         """CPU cores in use, by name of the process."""
-        return {one["name"]: one["cores"] for one in self.status["processes"] if "cores" in one}
+        return {each["name"]: each["cores"] for each in self.status["processes"] if "cores" in each}
+
+
+@dataclass
+class _Interval:
+    """One column of the history: power of the module at each sample, and the last loads."""
+
+    watts: list[float] = field(default_factory=list)
+    loads: dict[str, float | None] = field(default_factory=dict)
+
+    @property
+    def mean_watts(self) -> float | None:
+        """Mean power, or None if no sample has the power of the module."""
+        return fmean(self.watts) if self.watts else None
 
 
 class DaemonClient:
@@ -115,8 +136,7 @@ class DaemonClient:
         self.url = client.url
         self._interval_seconds = interval_seconds
         self._client = client
-        # By number of the interval: the power of the module at each sample, and the last loads.
-        self._past: dict[int, tuple[list[float], dict[str, float | None]]] = {}
+        self._intervals: dict[int, _Interval] = {}  # by number of the interval, oldest first
         self._latest: Mapping[str, Any] = {}
         self._runs: Sequence[Mapping[str, Any]] = ()
         self._run_count = -1
@@ -124,46 +144,62 @@ class DaemonClient:
     def ask(self) -> ScreenState:
         """Ask once, also for the runs if one has ended since; raise UserError without a daemon."""
         try:
-            return self._ask()
+            status = self._client.get("/api/v1/status")
+            self._ask_runs(status)
+            self._ask_samples(status)
+            return self._state(status)
         except ODD_ANSWER as error:
             raise self._client.odd_answer(error) from None
 
-    def _ask(self) -> ScreenState:
-        status = self._client.get("/api/v1/status")
-        finished = sum(sum(one["runs"].values()) for one in status["workloads"])
-        if finished != self._run_count:
+    def _ask_runs(self, status: Mapping[str, Any]) -> None:
+        """Ask for the finished runs if there are others than before."""
+        run_count = sum(sum(workload["runs"].values()) for workload in status["workloads"])
+        if run_count != self._run_count:
             self._runs = self._client.get("/api/v1/summaries?limit=50")["runs"]
-            self._run_count = finished
+            self._run_count = run_count
+
+    def _ask_samples(self, status: Mapping[str, Any]) -> None:
+        """Ask for the samples since the last answer, and add them to the history."""
         since = self._latest.get("time", status["time"] - _PAST_SECONDS)
-        if since > status["time"] + self._interval_seconds:  # its clock was set back
+        if since > status["time"] + self._interval_seconds:  # the daemon's clock was set back
             since = status["time"]
         for sample in self._client.get(f"/api/v1/samples?since={since!r}")["samples"]:
             self._keep(sample, status["total_rails"])
-        watts = [fmean(one) if one else None for one, _ in self._past.values()]
-        names = dict.fromkeys(name for _, loads in self._past.values() for name in loads)
-        is_up = any(one["up"] for one in status["sources"])
-        return ScreenState(
-            status,
-            self.url,
-            self._latest.get("values", {}) if is_up else {},
-            self._latest.get("time"),
-            self._runs,
-            watts[-1] if watts and is_up else None,
-            watts,
-            {name: [loads.get(name) for _, loads in self._past.values()] for name in names},
-            status["time"],
-        )
 
     def _keep(self, sample: Mapping[str, Any], total_rails: Sequence[str]) -> None:
         """Add a sample to the history."""
         self._latest, values = sample, sample["values"]
         number = int(sample["time"] // self._interval_seconds)
-        watts, loads = self._past.setdefault(number, ([], {}))
+        interval = self._intervals.setdefault(number, _Interval())
         rails = signals.RAIL_POWER.by_label(values)
-        if total_rails and all(name in rails for name in total_rails):
-            watts.append(sum(rails[name] for name in total_rails))
-        loads.update({f"{one.name} %": one.ratio for one in gauges_of(values)})
-        hottest = max(signals.TEMPERATURE.by_label(values).values(), default=None)
-        loads["hottest °C"] = hottest
-        if len(self._past) > _HISTORY:
-            del self._past[next(iter(self._past))]
+        if total_rails and rails.keys() >= set(total_rails):
+            interval.watts.append(sum(rails[name] for name in total_rails))
+        for gauge in gauges_of(values):
+            interval.loads[f"{gauge.name} %"] = gauge.ratio
+        zones = signals.TEMPERATURE.by_label(values)
+        interval.loads["hottest °C"] = max(zones.values(), default=None)
+        if len(self._intervals) > _HISTORY:
+            del self._intervals[next(iter(self._intervals))]
+
+    def _state(self, status: Mapping[str, Any]) -> ScreenState:
+        """Return the screen of the answers so far."""
+        history = [interval.mean_watts for interval in self._intervals.values()]
+        names: dict[str, None] = {}
+        for interval in self._intervals.values():
+            names |= dict.fromkeys(interval.loads)
+        state = ScreenState(
+            status,
+            self.url,
+            sample_seconds=self._latest.get("time"),
+            runs=self._runs,
+            history=history,
+            past={name: self._past_of(name) for name in names},
+            now_seconds=status["time"],
+        )
+        if not any(source["up"] for source in status["sources"]):
+            return state  # The latest values are those of a source that works no longer.
+        watts = history[-1] if history else None
+        return replace(state, values=self._latest.get("values", {}), watts=watts)
+
+    def _past_of(self, name: str) -> list[float | None]:
+        return [interval.loads.get(name) for interval in self._intervals.values()]

@@ -13,6 +13,7 @@ import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -24,7 +25,7 @@ from ...daemon.terminal import age
 from ...parsers import signals
 from ...parsers.errors import UserError
 from ...parsers.values import printable
-from .client import DaemonClient, ScreenState, gauges_of
+from .client import DaemonClient, Gauge, ScreenState, Values, gauges_of
 
 Part = str | tuple[str, str] | Text
 
@@ -34,16 +35,31 @@ _NEAR_CELSIUS, _AT_CELSIUS = 20.0, 8.0
 _DIP = 0.99
 _GIBI = 2**30
 _RAIL_CELLS = 18
-# Title, width in cells, and rank: on a narrow screen the highest rank goes first.
+
+
+class _Column(NamedTuple):
+    """A column of the table of workloads; on a narrow screen the highest rank goes first."""
+
+    title: str
+    cells: int
+    rank: int
+    align: str = ">"
+
+    @property
+    def width(self) -> int:
+        """Its cells and the space before them."""
+        return self.cells + 1
+
+
 _COLUMNS = (
-    ("device", 6, 0),
-    ("last run", 9, 0),
-    ("p50 ms", 7, 0),
-    ("p99 ms", 7, 3),
-    ("per s", 7, 2),
-    ("J each", 7, 0),
-    ("J net", 7, 4),
-    ("good", 8, 1),
+    _Column("device", 6, rank=0, align="<"),
+    _Column("last run", 9, rank=0),
+    _Column("p50 ms", 7, rank=0),
+    _Column("p99 ms", 7, rank=3),
+    _Column("per s", 7, rank=2),
+    _Column("J each", 7, rank=0),
+    _Column("J net", 7, rank=4),
+    _Column("good", 8, rank=1),
 )
 _LEAST_NAME, _MOST_NAME = 18, 40
 _SIDE_BY_SIDE = 76
@@ -55,7 +71,17 @@ _MEMORIES = (
     ("swap", signals.SWAP_USED, signals.SWAP_TOTAL),
     ("VRAM", signals.GPU_MEMORY_USED, signals.GPU_MEMORY_TOTAL),
 )
+# Numbers of the last good run: title of the column, key, and factor to the unit of the title.
+_NUMBERS = (
+    ("p50 ms", "p50_seconds", 1e3),
+    ("p99 ms", "p99_seconds", 1e3),
+    ("per s", "throughput_per_second", 1),
+    ("J each", "gross_joules_per_inference", 1),
+    ("J net", "net_joules_per_inference", 1),
+)
 _BAD_OUTCOMES = ("failed", "timeout", "skipped")
+# The beginnings of the names in ``ScreenState.past``, in the order of their charts.
+_CHARTED = ("GPU", "DLA", "EMC", "hot")
 
 
 @dataclass(frozen=True)
@@ -89,18 +115,25 @@ class Glyphs:
         >>> ASCII.sparkline([8, None, 4, 8], 5)
         ' # =#'
         """
-        shown = list(values)[-width:] if width > 0 else []
-        top = max((value for value in shown if value is not None), default=0.0) or 1.0
-        cells = (" " if value is None else self.column(value / top) for value in shown)
-        return "".join(cells).rjust(width)
+        if width <= 0:
+            return ""
+        heights = [value or 0.0 for value in values[-width:]]
+        top = max(heights, default=0.0) or 1.0
+        chart = ""
+        for height in heights:
+            chart += self.column(height / top)
+        return chart.rjust(width)
 
     def percent(self, ratio: float | None) -> str:
         """Return a ratio in percent, in five cells."""
-        return f"{self.absent:>5}" if ratio is None else f"{ratio * 100:3.0f} %"
+        if ratio is None:
+            return f"{self.absent:>5}"
+        return f"{ratio * 100:3.0f} %"
 
     def number(self, value: float | None, width: int) -> str:
         """Return a number with three significant digits, at most four of them decimals."""
-        return (self.absent if value is None else digits(value, most=4)).rjust(width)
+        text = self.absent if value is None else digits(value, most=4)
+        return text.rjust(width)
 
 
 ASCII = Glyphs(eighths=" .:-=+*%#", full="#", rest=".", more="~", absent="-")
@@ -108,7 +141,8 @@ ASCII = Glyphs(eighths=" .:-=+*%#", full="#", rest=".", more="~", absent="-")
 
 def glyphs_of(encoding: str | None) -> Glyphs:
     """Return the characters that an encoding can represent."""
-    return Glyphs() if (encoding or "").lower().replace("-", "").startswith("utf") else ASCII
+    name = (encoding or "").lower().replace("-", "")
+    return Glyphs() if name.startswith("utf") else ASCII
 
 
 def draw(
@@ -119,30 +153,14 @@ def draw(
     With a height the last line is ``foot``.
     """
     head = _head(state, width)
-    lines = []
-    heat = _heat(state, width, glyphs)
-    if width >= _SIDE_BY_SIDE:
-        half = min((width - _GAP) // 2, _WIDEST_BLOCK)
-        left, right = _load(state, half, glyphs), _power(state, half, glyphs)
-        lines += _side_by_side(left, right, half, width)
-    else:
-        rails = [(f"{name} {rail:.1f} W", "") for name, rail in state.rails.items()]
-        module = _power(state, width, glyphs)[0]
-        lines += _load(state, width, glyphs)
-        # On a low screen the lines below these are left out first.
-        place = len(gauges_of(state.values)) - 1
-        lines[place:place] = [module, *heat[:1]]
-        heat = heat[1:]
-        lines += _flow(rails, width)
-    lines += [*heat, *_supply(state, width)]
-    lines += [*_processes(state, width), Text(end="")]
+    blocks = _blocks(state, width, glyphs)
     rows = _rows(state, glyphs)
     if height is None:
-        return head + lines + _workloads(rows, width, 10_000, glyphs)
+        return head + blocks + _workloads(rows, width, 10_000, glyphs)
     height -= bool(foot)
     # Titles and one workload at least, however low the screen is.
-    kept = min(len(rows) + 1, max(3, height // 3))
-    lines = head + lines[: max(0, height - len(head) - kept)]
+    workload_lines = min(len(rows) + 1, max(3, height // 3))
+    lines = head + blocks[: max(0, height - len(head) - workload_lines)]
     lines = (lines + _workloads(rows, width, height - len(lines), glyphs))[: max(0, height)]
     lines += _past(state, width, height - len(lines), glyphs)
     if foot:
@@ -151,14 +169,37 @@ def draw(
     return lines
 
 
+def _blocks(state: ScreenState, width: int, glyphs: Glyphs) -> list[Text]:
+    """Return the lines between head and workloads; a low screen leaves the last ones out."""
+    heat = _heat(state, width, glyphs)
+    if width >= _SIDE_BY_SIDE:
+        half = min((width - _GAP) // 2, _WIDEST_BLOCK)
+        left, right = _load(state, half, glyphs), _power(state, half, glyphs)
+        lines = _side_by_side(left, right, half, width)
+    else:
+        lines = _load(state, width, glyphs)
+        module = _power(state, width, glyphs)[0]
+        # Power and heat are of more use on a low screen than EMC, CPU and memory below them.
+        emc = len(gauges_of(state.values)) - 1
+        lines[emc:emc] = [module, *heat[:1]]
+        heat = heat[1:]
+        rails = []
+        for name, watts in state.rails.items():
+            rails.append((f"{name} {watts:.1f} W", ""))
+        lines += _flow(rails, width)
+    return [*lines, *heat, *_supply(state, width), *_processes(state, width), Text(end="")]
+
+
 def _line(width: int, *parts: Part) -> Text:
     """Return one line of styled parts, without control characters, cut to a width."""
     text = Text(no_wrap=True, end="")
     for part in parts:
         if isinstance(part, Text):
             text.append_text(part)
+        elif isinstance(part, str):
+            text.append(printable(part))
         else:
-            words, style = (part, "") if isinstance(part, str) else part
+            words, style = part
             text.append(printable(words), style)
     text.truncate(width, overflow="ellipsis")
     return text
@@ -185,84 +226,124 @@ def _flow(parts: Sequence[tuple[str, str]], width: int) -> list[Text]:
 
 def _head(state: ScreenState, width: int) -> list[Text]:
     """Return the board and the time; below, the state of the sources, or the whole problem."""
-
-    def sides(left: Sequence[Part], right: str) -> Text:
-        text = _line(width, *left)
-        space = width - text.cell_len - cell_len(right)
-        return text.append(" " * space + right, "dim") if space >= 1 else text
-
     board = state.status["board"]
     names = [board["module"] or board["name"] or "board not known yet"]
-    names += [board[key] for key in ("power_mode", "l4t") if board[key]]
+    for key in ("power_mode", "l4t"):
+        if board[key]:
+            names.append(board[key])
     title: list[Part] = [("tegrascope", "bold"), "  " + "  ".join(names)]
     if state.status["simulated"]:
         title += ["  ", (" SIMULATED ", "black on yellow")]
-    at = ""
+    clock = ""
     if state.sample_seconds is not None:
-        at = time.strftime("%H:%M:%S", time.localtime(state.sample_seconds))
+        clock = time.strftime("%H:%M:%S", time.localtime(state.sample_seconds))
+    lines = [_sides(title, clock, width)]
     if state.problem:
         words = textwrap.wrap(state.problem, width, max_lines=3, placeholder=" …")
-        return [sides(title, at), *(_line(width, (one, "bold red")) for one in words or [""])]
+        return lines + [_line(width, (line, "bold red")) for line in words or [""]]
     sources: list[Part] = []
-    for name, up in state.sources.items():
-        sources += [(f"{name} {'up' if up else 'DOWN'}", "" if up else "bold red"), "  "]
-    return [sides(title, at), sides(sources or [("no telemetry yet", "yellow")], state.url)]
+    for name, is_up in state.sources.items():
+        if is_up:
+            sources += [f"{name} up", "  "]
+        else:
+            sources += [(f"{name} DOWN", "bold red"), "  "]
+    return [*lines, _sides(sources or [("no telemetry yet", "yellow")], state.url, width)]
+
+
+def _sides(left: Sequence[Part], right: str, width: int) -> Text:
+    """Return a line with a text at its right end, unless that has no space."""
+    text = _line(width, *left)
+    space = width - text.cell_len - cell_len(right)
+    if space >= 1:
+        text.append(" " * space + right, "dim")
+    return text
+
+
+class _Bar(NamedTuple):
+    """One unit of the load: its name, a chart of fixed width, and the numbers behind it."""
+
+    name: str
+    chart: str
+    text: str
+    style: str = "green"
 
 
 def _load(state: ScreenState, width: int, glyphs: Glyphs) -> list[Text]:
     """Return the load of GPU, DLA, EMC, CPU and memory, in one line per unit."""
-    cells, values = max(4, width - 6 - 16), state.values
-    lines: list[Text] = []
+    cells = max(4, width - 6 - 16)
+    bars = [_gauge_bar(gauge, cells, glyphs) for gauge in gauges_of(state.values)]
+    bars += [_cpu_bar(state.values, cells, glyphs), *_memory_bars(state.values, cells, glyphs)]
+    lines = []
+    for bar in bars:
+        lines.append(_line(width, f"{bar.name:5} ", (bar.chart, bar.style), " ", bar.text))
+    return lines
 
-    def add(name: str, chart: str, text: str, style: str = "green") -> None:
-        lines.append(_line(width, f"{name:5} ", (chart, style), " ", text))
 
-    def clock(hertz: float | None) -> str:
-        return " " * 8 if not hertz else f"{hertz / 1e6:4.0f} MHz"
+def _gauge_bar(gauge: Gauge, cells: int, glyphs: Glyphs) -> _Bar:
+    if gauge.is_off:
+        return _Bar(gauge.name, glyphs.bar(None, cells), f"{'off':>5} {' ' * 8}")
+    numbers = f"{glyphs.percent(gauge.ratio)} {gauge.note or _clock(gauge.hertz):8}"
+    return _Bar(gauge.name, glyphs.bar(gauge.ratio, cells), numbers)
 
-    for gauge in gauges_of(values):
-        text = f"{glyphs.percent(gauge.ratio)} {gauge.note or clock(gauge.hertz):8}"
-        if gauge.is_off:
-            text = f"{'off':>5} {' ' * 8}"
-        add(gauge.name, glyphs.bar(None if gauge.is_off else gauge.ratio, cells), text)
+
+def _cpu_bar(values: Values, cells: int, glyphs: Glyphs) -> _Bar:
+    """Return one column per core, the mean load and the highest clock."""
     loads = signals.CPU_LOAD.by_label(values)
     cores = {*loads, *signals.CPU_ONLINE.by_label(values)}
+    chart = ""
+    for core in sorted(cores, key=lambda core: (len(core), core)):
+        if core in loads:
+            # An idle core is the lowest column, so that no core looks as if it were absent.
+            chart += glyphs.column(loads[core] or 1e-9)
+        else:
+            chart += "x"  # offline
     mean = sum(loads.values()) / len(loads) if loads else None
-    # An idle core is shown as the lowest column; only an offline core has none.
-    shown = "".join(
-        glyphs.column(loads[core] or 1e-9) if core in loads else "x"
-        for core in sorted(cores, key=lambda core: (len(core), core))
-    )
     hertz = max(signals.CPU_FREQUENCY.by_label(values).values(), default=None)
-    add("CPU", set_cell_size(shown, cells), f"{glyphs.percent(mean)} {clock(hertz)}")
-    for name, *both in _MEMORIES:
-        used, total = (values.get(signal.column()) for signal in both)
+    return _Bar("CPU", set_cell_size(chart, cells), f"{glyphs.percent(mean)} {_clock(hertz)}")
+
+
+def _clock(hertz: float | None) -> str:
+    if not hertz:
+        return " " * 8
+    return f"{hertz / 1e6:4.0f} MHz"
+
+
+def _memory_bars(values: Values, cells: int, glyphs: Glyphs) -> list[_Bar]:
+    bars = []
+    for name, used_signal, total_signal in _MEMORIES:
+        used, total = values.get(used_signal.column()), values.get(total_signal.column())
         if name == "VRAM" and total is None:  # only a desktop or server GPU has its own
             continue
         if used is None or total is None:
-            add(name, " " * cells, glyphs.percent(None))
+            bars.append(_Bar(name, " " * cells, glyphs.percent(None)))
             continue
-        ratio = used / total if total else 0.0
-        style = "green" if ratio < _HIGH else "yellow" if ratio < _HIGHEST else "red"
+        ratio = used / total if total else 0.0  # a board without swap has 0 of 0
         text = f"{used / _GIBI:5.1f} / {total / _GIBI:.1f} G"
-        add(name, glyphs.bar(ratio, cells), text, style)
-    return lines
+        bars.append(_Bar(name, glyphs.bar(ratio, cells), text, _memory_style(ratio)))
+    return bars
+
+
+def _memory_style(ratio: float) -> str:
+    if ratio >= _HIGHEST:
+        return "red"
+    return "yellow" if ratio >= _HIGH else "green"
 
 
 def _power(state: ScreenState, width: int, glyphs: Glyphs) -> list[Text]:
     """Return the module's power with its last minutes, and each rail, in one line per value."""
     cells = max(0, width - _RAIL_CELLS - 10)
-
-    def row(name: str, value: float | None, chart: str, style: str) -> Text:
-        text = f"{set_cell_size(name, _RAIL_CELLS)}{glyphs.number(value, 6)} W "
-        return _line(width, (text, style), (chart, "cyan"))
-
-    rails = state.rails
-    most = max(rails.values(), default=0.0)
-    lines = [row("module", state.watts, glyphs.sparkline(state.history, cells), "bold")]
-    for name, watts in rails.items():
-        lines.append(row(name, watts, glyphs.bar(watts / most if most > 0 else 0.0, cells), ""))
-    return lines if rails else [*lines, _line(width, ("no rail is reported", "dim"))]
+    rows = [("module", state.watts, glyphs.sparkline(state.history, cells), "bold")]
+    most = max(state.rails.values(), default=0.0)
+    for name, watts in state.rails.items():
+        ratio = watts / most if most > 0 else 0.0
+        rows.append((name, watts, glyphs.bar(ratio, cells), ""))
+    lines = []
+    for name, power, chart, style in rows:
+        text = f"{set_cell_size(name, _RAIL_CELLS)}{glyphs.number(power, 6)} W "
+        lines.append(_line(width, (text, style), (chart, "cyan")))
+    if not state.rails:
+        lines.append(_line(width, ("no rail is reported", "dim")))
+    return lines
 
 
 def _side_by_side(left: list[Text], right: list[Text], half: int, width: int) -> list[Text]:
@@ -271,46 +352,63 @@ def _side_by_side(left: list[Text], right: list[Text], half: int, width: int) ->
         hidden = len(right) - len(left) + 1
         right = [*right[: len(left) - 1], _line(half, (f"and {hidden} more rails", "dim"))]
     right = right + [Text()] * (len(left) - len(right))
-    return [
-        _line(width, one, " " * (half + _GAP - one.cell_len) if other else "", other)
-        for one, other in zip(left, right, strict=True)
-    ]
+    lines = []
+    for left_line, right_line in zip(left, right, strict=True):
+        gap = ""
+        if right_line:
+            gap = " " * (half + _GAP - left_line.cell_len)
+        lines.append(_line(width, left_line, gap, right_line))
+    return lines
 
 
 def _heat(state: ScreenState, width: int, glyphs: Glyphs) -> list[Text]:
     """Return zones with the temperature of the board's shutdown, fans and throttling."""
     zones = []
-    critical = state.status["trips"]
+    trips = state.status["trips"]
     for name, celsius in sorted(state.zones.items(), key=lambda zone: -zone[1]):
-        left = critical.get(name, math.inf) - celsius
-        style = "bold red" if left <= _AT_CELSIUS else "yellow" if left <= _NEAR_CELSIUS else ""
-        limit = f"/{critical[name]:.4g}" if name in critical else ""
-        zones.append((f"{name} {celsius:.1f}{limit} °C", style))
+        text = f"{name} {celsius:.1f}"
+        if name in trips:
+            text += f"/{trips[name]:.4g}"
+        zones.append((f"{text} °C", _heat_style(trips.get(name, math.inf) - celsius)))
     zones = zones or [("no zone is reported", "dim")]
-    speeds = signals.FAN_SPEED.by_label(state.values)
-    fans = [(f"{name} {glyphs.percent(ratio).strip()}", "") for name, ratio in speeds.items()]
-    throttling = [
-        (f"{kind} throttled {count:.0f}x in all", "bold yellow")
-        for kind, count in signals.THROTTLE_EVENTS.by_label(state.values).items()
-        if count
-    ]
-    return _flow([*fans, *throttling, *zones] if throttling else [*zones, *fans], width)
+    fans = []
+    for name, ratio in signals.FAN_SPEED.by_label(state.values).items():
+        fans.append((f"{name} {glyphs.percent(ratio).strip()}", ""))
+    throttling = []
+    for kind, count in signals.THROTTLE_EVENTS.by_label(state.values).items():
+        if count:
+            throttling.append((f"{kind} throttled {count:.0f}x in all", "bold yellow"))
+    if throttling:  # A narrow screen leaves the last parts out, and this one must be seen.
+        return _flow([*fans, *throttling, *zones], width)
+    return _flow([*zones, *fans], width)
+
+
+def _heat_style(celsius_left: float) -> str:
+    """Return the style of a temperature that is so far below the board's shutdown."""
+    if celsius_left <= _AT_CELSIUS:
+        return "bold red"
+    return "yellow" if celsius_left <= _NEAR_CELSIUS else ""
 
 
 def _supply(state: ScreenState, width: int) -> list[Text]:
     """Return the largest free block, and volts and amperes of the rails with a sensor."""
-    block = state.values.get(signals.RAM_FREE_BLOCK.column())
-    parts = [] if block is None else [(f"largest free block {block / 2**20:.4g} M", "")]
-    amperes, limits, lowest = (
-        signal.by_label(state.values)
-        for signal in (signals.RAIL_AMPERES, signals.RAIL_LIMIT_WARNING, signals.RAIL_LOWEST_VOLTS)
-    )
-    for rail, volts in signals.RAIL_VOLTS.by_label(state.values).items():
-        current = f" {amperes[rail]:.2f} A" if rail in amperes else ""
-        is_near = amperes.get(rail, 0.0) >= _HIGHEST * limits.get(rail, math.inf)
-        has_dipped = lowest.get(rail, volts) < _DIP * volts
-        least = f" (lowest {lowest[rail]:.2f})" if has_dipped else ""
-        parts.append((f"{rail} {volts:.2f} V{least}{current}", "yellow" if is_near else ""))
+    values = state.values
+    parts = []
+    block = values.get(signals.RAM_FREE_BLOCK.column())
+    if block is not None:
+        parts.append((f"largest free block {block / 2**20:.4g} M", ""))
+    amperes = signals.RAIL_AMPERES.by_label(values)
+    limits = signals.RAIL_LIMIT_WARNING.by_label(values)
+    lowest = signals.RAIL_LOWEST_VOLTS.by_label(values)
+    for rail, volts in signals.RAIL_VOLTS.by_label(values).items():
+        text = f"{rail} {volts:.2f} V"
+        if lowest.get(rail, volts) < _DIP * volts:
+            text += f" (lowest {lowest[rail]:.2f})"
+        if rail in amperes:
+            text += f" {amperes[rail]:.2f} A"
+        is_near_limit = amperes.get(rail, 0.0) >= _HIGHEST * limits.get(rail, math.inf)
+        style = "yellow" if is_near_limit else ""
+        parts.append((text, style))
     return _flow(parts, width)
 
 
@@ -319,51 +417,65 @@ def _processes(state: ScreenState, width: int) -> list[Text]:
 
     There are none if the daemon does not read them.
     """
-    used = [one for one in state.status["processes"] if "cores" in one]
+    processes = [process for process in state.status["processes"] if "cores" in process]
+    words: dict[str, str] = {}
+    for process in sorted(processes, key=lambda process: (-process["cores"], process["name"])):
+        memory_bytes = process["memory_bytes"] or 0
+        words[process["name"]] = f"{process['cores']:.2f} cores {memory_bytes / 2**20:.0f} M"
     on_gpu = signals.PROCESS_GPU_MEMORY.by_label(state.values)
-    words = {
-        one["name"]: f"{one['cores']:.2f} cores {(one['memory_bytes'] or 0) / 2**20:.0f} M"
-        for one in sorted(used, key=lambda one: (-one["cores"], one["name"]))
-    }
-    for name, size in sorted(on_gpu.items(), key=lambda one: (-one[1], one[0])):
+    for name, size in sorted(on_gpu.items(), key=lambda entry: (-entry[1], entry[0])):
         words[name] = f"{words.get(name, '')} GPU {size / 2**20:.0f} M".lstrip()
-    parts = [(f"{name} {each}", "") for name, each in words.items()]
-    return _flow(parts, width) if parts else []
+    parts = []
+    for name, text in words.items():
+        parts.append((f"{name} {text}", ""))
+    return _flow(parts, width)
 
 
 def _past(state: ScreenState, width: int, lines: int, glyphs: Glyphs) -> list[Text]:
     """Return charts of the last minutes for the free lines below the workloads, or none."""
-    units = ("GPU", "DLA", "EMC", "hot")
-    named = sorted(state.past.items(), key=lambda pair: (units.index(pair[0][:3]), pair[0]))
-    shown = {name: values for name, values in named if any(values)}
-    tall = min(_TALLEST, (lines - 1) // len(shown) - 1) if shown else 0
+    charts = {name: values for name, values in state.past.items() if any(values)}
+    if not charts:
+        return []
+    tall = min(_TALLEST, (lines - 1) // len(charts) - 1)
     if tall < 1:
         return []
-    made = [Text(end="")]
-    for name, values in shown.items():
-        known = [value for value in values if value is not None]
-        low, high = (0.0, 1.0) if name.endswith("%") else (min(known) - 1, max(known))
-        unit = 100 if name.endswith("%") else 1
-        words = f"{name}  now {digits(known[-1] * unit)}, highest {digits(max(known) * unit)}"
-        made.append(_line(width, (words, "dim")))
-        ratios = [None if v is None else (v - low) / (high - low) for v in values[-width:]]
-        for row in reversed(range(tall)):
-            cells = (
-                " " if r is None or r * tall <= row else glyphs.column(r * tall - row)
-                for r in ratios
-            )
-            made.append(_line(width, ("".join(cells).rjust(width), "cyan")))
-    return made
+    drawn = [Text(end="")]
+    for name in sorted(charts, key=lambda name: (_CHARTED.index(name[:3]), name)):
+        drawn += _chart(name, charts[name], width, tall, glyphs)
+    return drawn
+
+
+def _chart(
+    name: str, values: Sequence[float | None], width: int, tall: int, glyphs: Glyphs
+) -> list[Text]:
+    """Return a title and the last values as columns of some lines, newest at the right."""
+    known = [value for value in values if value is not None]
+    low, high, unit = 0.0, 1.0, 100
+    if not name.endswith("%"):
+        low, high, unit = min(known) - 1, max(known), 1
+    words = f"{name}  now {digits(known[-1] * unit)}, highest {digits(max(known) * unit)}"
+    lines = [_line(width, (words, "dim"))]
+    heights: list[float] = []
+    for value in values[-width:]:
+        if value is None:
+            heights.append(0.0)
+        else:
+            heights.append((value - low) / (high - low) * tall)
+    for row in reversed(range(tall)):
+        cells = "".join([glyphs.column(height - row) for height in heights])
+        lines.append(_line(width, (cells.rjust(width), "cyan")))
+    return lines
 
 
 @dataclass(frozen=True)
 class _Row:
-    """One workload: its cells by their title, and a note below them."""
+    """One workload: its cells by their title, a note below them, and its place in the order."""
 
     name: str
     cells: Mapping[str, str]
     style: str
     note: str
+    rank: tuple[bool, bool, float]
 
 
 def _rows(state: ScreenState, glyphs: Glyphs) -> list[_Row]:
@@ -371,46 +483,54 @@ def _rows(state: ScreenState, glyphs: Glyphs) -> list[_Row]:
 
     Failing ones come first, then those in flight: a low screen shows one or two.
     """
-    latest = {run["workload"]: run for run in reversed(state.runs)}
-    rows: list[tuple[tuple[bool, bool, float], _Row]] = []
-    for one in state.status["workloads"]:
-        good, active = one["last_good"] or {}, one["active_run"]
-        run = latest.get(one["workload"], {})
-        is_bad = run.get("outcome") in _BAD_OUTCOMES
-        notes = list(good.get("quality", ()))
-        if good.get("joules_per_unit") is not None:
-            notes.insert(0, f"{good['joules_per_unit']:.3g} J per {good['unit']}")
-        if one["misses"]:
-            notes.insert(0, f"{one['misses']} missed {one['deadline_seconds'] * 1e3:.4g} ms")
-        if is_bad:
-            notes = [f"{run['outcome']}: {run['reason'] or 'no reason given'}"]
-        last = glyphs.absent
-        if active:
-            last = "running"
-        elif is_bad:
-            last = run["outcome"]
-        elif good:
-            last = age(state.now_seconds - good["ended"])
-        p50, p99 = (
-            seconds and seconds * 1e3 for seconds in map(good.get, ("p50_seconds", "p99_seconds"))
-        )
-        numbers = {
-            "p50 ms": p50,
-            "p99 ms": p99,
-            "per s": good.get("throughput_per_second"),
-            "J each": good.get("gross_joules_per_inference"),
-            "J net": good.get("net_joules_per_inference"),
-        }
-        cells = {
-            "device": one["device"],
-            "last run": last.rjust(9),
-            "good": f"{one['runs'].get('ok', 0)}/{sum(one['runs'].values())}".rjust(8),
-            **{title: glyphs.number(number, 7) for title, number in numbers.items()},
-        }
-        style = "bold green" if active else "red" if is_bad else ""
-        row = _Row(one["workload"], cells, style, "  ".join(notes))
-        rows.append(((not is_bad, not active, -good.get("ended", 0.0)), row))
-    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
+    latest_runs = {run["workload"]: run for run in reversed(state.runs)}
+    rows = []
+    for workload in state.status["workloads"]:
+        run = latest_runs.get(workload["workload"], {})
+        rows.append(_row(workload, run, state.now_seconds, glyphs))
+    return sorted(rows, key=lambda row: row.rank)
+
+
+def _row(
+    workload: Mapping[str, Any], run: Mapping[str, Any], now_seconds: float, glyphs: Glyphs
+) -> _Row:
+    """Return the row of a workload, of which ``run`` is the latest."""
+    good = workload["last_good"] or {}
+    is_bad = run.get("outcome") in _BAD_OUTCOMES
+    style = ""
+    last = glyphs.absent
+    if workload["active_run"]:
+        last, style = "running", "bold green"
+    elif is_bad:
+        last, style = run["outcome"], "red"
+    elif good:
+        last = age(now_seconds - good["ended"])
+    cells = {
+        "device": workload["device"],
+        "last run": last.rjust(9),
+        "good": f"{workload['runs'].get('ok', 0)}/{sum(workload['runs'].values())}".rjust(8),
+    }
+    for title, key, factor in _NUMBERS:
+        number = good.get(key)
+        if number is not None:
+            number *= factor
+        cells[title] = glyphs.number(number, 7)
+    note = "  ".join(_notes(workload, good))
+    if is_bad:
+        note = f"{run['outcome']}: {run['reason'] or 'no reason given'}"
+    rank = (not is_bad, not workload["active_run"], -good.get("ended", 0.0))
+    return _Row(workload["workload"], cells, style, note, rank)
+
+
+def _notes(workload: Mapping[str, Any], good: Mapping[str, Any]) -> list[str]:
+    """Return misses of the deadline, energy per unit, and quality of the last good run."""
+    notes = []
+    if workload["misses"]:
+        deadline_ms = workload["deadline_seconds"] * 1e3
+        notes.append(f"{workload['misses']} missed {deadline_ms:.4g} ms")
+    if good.get("joules_per_unit") is not None:
+        notes.append(f"{good['joules_per_unit']:.3g} J per {good['unit']}")
+    return [*notes, *good.get("quality", ())]
 
 
 def _workloads(rows: Sequence[_Row], width: int, lines: int, glyphs: Glyphs) -> list[Text]:
@@ -418,27 +538,35 @@ def _workloads(rows: Sequence[_Row], width: int, lines: int, glyphs: Glyphs) -> 
         return []
     if not rows:
         return [_line(width, ("no workload is configured", "dim"))]
-    columns = list(_COLUMNS)
-    while columns and _LEAST_NAME + sum(cells + 1 for _, cells, _ in columns) > width:
-        columns.remove(max(columns, key=lambda column: column[2]))
-    name_cells = width - sum(cells + 1 for _, cells, _ in columns)
-    name_cells = min(_MOST_NAME, max(_LEAST_NAME, name_cells))
-    titles = [
-        title.ljust(cells) if title == "device" else title.rjust(cells)
-        for title, cells, _ in columns
-    ]
-    made = [_line(width, (" ".join([set_cell_size("workload", name_cells), *titles]), "dim"))]
-    shows_notes = len(rows) + sum(bool(row.note) for row in rows) < lines
+    columns, name_cells = _columns_within(width)
+    titles = [set_cell_size("workload", name_cells)]
+    for column in columns:
+        titles.append(f"{column.title:{column.align}{column.cells}}")
+    table = [_line(width, (" ".join(titles), "dim"))]
+    notes = [row.note for row in rows if row.note]
+    shows_notes = len(rows) + len(notes) < lines
     for index, row in enumerate(rows):
         left = len(rows) - index
-        if lines - len(made) <= 1 and left > 1:
-            made.append(_line(width, (f"{glyphs.more} {left} more workloads", "dim")))
+        if lines - len(table) <= 1 and left > 1:
+            table.append(_line(width, (f"{glyphs.more} {left} more workloads", "dim")))
             break
-        shown = " ".join(set_cell_size(row.cells[title], size) for title, size, _ in columns)
-        made.append(_line(width, (set_cell_size(row.name, name_cells), row.style), " ", shown))
+        cells = [set_cell_size(row.cells[column.title], column.cells) for column in columns]
+        name = set_cell_size(row.name, name_cells)
+        table.append(_line(width, (name, row.style), " ", " ".join(cells)))
         if row.note and shows_notes:
-            made.append(_line(width, (f"  {row.note}", "yellow")))
-    return made[:lines]
+            table.append(_line(width, (f"  {row.note}", "yellow")))
+    return table[:lines]
+
+
+def _columns_within(width: int) -> tuple[list[_Column], int]:
+    """Return the columns that a width has space for, and the cells that are left for the name."""
+    columns = list(_COLUMNS)
+    name_cells = width - sum(column.width for column in columns)
+    while columns and name_cells < _LEAST_NAME:
+        dispensable = max(columns, key=lambda column: column.rank)
+        columns.remove(dispensable)
+        name_cells += dispensable.width
+    return columns, min(_MOST_NAME, max(_LEAST_NAME, name_cells))
 
 
 @dataclass
@@ -534,4 +662,4 @@ def _read(numbers: list[int], seconds: float) -> str:
         return ""
     typed = os.read(ready[0], 64)
     # The end of input is the end of the terminal.
-    return typed.decode(errors="replace") if typed else "q"
+    return typed.decode(errors="replace") or "q"
