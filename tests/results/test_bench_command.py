@@ -42,7 +42,7 @@ def bench(place, *arguments):
 @pytest.fixture(scope="module")
 def simulated(place):
     """The whole command on the simulated board."""
-    return bench(place, "--builtin", "mobilenet", "--simulate", *TINY, "-o", "out")
+    return bench(place, "builtin:mobilenet", "--simulate", *TINY, "-o", "out")
 
 
 def test_simulated_bench_runs_to_its_end(simulated, place):
@@ -82,7 +82,7 @@ def test_simulated_board_loads_the_measured_accelerator(simulated, place):
 @pytest.mark.skipif(HAS_NVIDIA, reason="this machine has NVIDIA hardware")
 def test_missing_gpu_is_status_3_with_the_remedy(place):
     before = set(place.iterdir())
-    done = bench(place, "--builtin", "mobilenet", "--on", "gpu", *BRIEF)
+    done = bench(place, "builtin:mobilenet", "--on", "gpu", *BRIEF)
     assert done.returncode == 3, done.stderr
     assert "unavailable" in done.stdout
     assert "install" in done.stdout
@@ -114,7 +114,7 @@ def test_cpu_still_benches_and_prints_json(place):
 def test_interrupt_keeps_the_finished_rounds(place):
     with subprocess.Popen(
         [
-            *(sys.executable, "-m", "tegrascope", "bench", "--builtin", "mobilenet", "--simulate"),
+            *(sys.executable, "-m", "tegrascope", "bench", "builtin:mobilenet", "--simulate"),
             *(*BRIEF[:-1], "40"),
             *("--state-dir", str(place), "-o", str(place / "cut")),
         ],
@@ -145,28 +145,28 @@ def test_interrupt_keeps_the_finished_rounds(place):
         (("net.onnx", "--on", ","), 2, "no accelerator is given"),
         (("net.onnx", "--rounds", "0"), 2, "'0' is not a number from 1 on"),
         (("net.onnx",), 1, "there is no model file net.onnx"),
-        (("--builtin", "mobilenet", "--calibration", "c"), 2, "give --precision int8 too"),
+        (("builtin:mobilenet", "--calibration", "c"), 2, "give --precision int8 too"),
         (
-            ("--builtin", "mobilenet", "--precision", "int8", "--calibration", "c"),
+            ("builtin:mobilenet", "--precision", "int8", "--calibration", "c"),
             1,
             "there is no c for --calibration: tegrascope engines calibrate",
         ),
         (("a.onnx", "--preprocess", "{resize: tall}"), 2, "resize: Input should be a valid int"),
         (("a.onnx", "--preprocess", "["), 2, "'[' is not a mapping, like {resize: 256}"),
-        (("--builtin", "vgg"), 1, "no built-in model is named"),
+        (("builtin:vgg",), 1, "no built-in model is named"),
         (
-            ("--builtin", "mobilenet", "--simulate", "--telemetry", "tegrastats"),
+            ("builtin:mobilenet", "--simulate", "--telemetry", "tegrastats"),
             2,
             "telemetry is named more than once",
         ),
         (
-            ("--builtin", "mobilenet", "--backend", "onnxruntime", "--on", "gpu"),
+            ("builtin:mobilenet", "--backend", "onnxruntime", "--on", "gpu"),
             2,
             "onnxruntime does not run on gpu",
         ),
-        (("--builtin", "mobilenet", "-c", "none.yaml"), 1, "none.yaml"),
-        (("--builtin", "mobilenet", "--contention"), 2, "--contention was given 1 model(s)"),
-        (("--builtin", "mobilenet", "--simulate", "-o", "/proc/none"), 1, "/proc/none"),
+        (("builtin:mobilenet", "-c", "none.yaml"), 1, "none.yaml"),
+        (("builtin:mobilenet", "--contention"), 2, "--contention was given 1 model(s)"),
+        (("builtin:mobilenet", "--simulate", "-o", "/proc/none"), 1, "/proc/none"),
     ],
 )
 def test_bad_requests_are_one_line(arguments, status, words, capsys, monkeypatch, tmp_path):
@@ -256,7 +256,7 @@ def test_contention_is_announced_measured_shown_and_advised_on(place):
 def test_workers_share_the_machine_as_asked(place):
     core = min(os.sched_getaffinity(0))
     arguments = ("--on", "cpu", "--telemetry", "none", "--nice", "3", "--cpus", str(core))
-    done = bench(place, "--builtin", "mobilenet", *arguments, *BRIEF, "-o", "shared", "--json")
+    done = bench(place, "builtin:mobilenet", *arguments, *BRIEF, "-o", "shared", "--json")
     assert done.returncode == 0, done.stderr
     (model,) = BenchResult.model_validate_json(done.stdout).models
     assert {(one.process.nice, one.process.cpus) for one in model.rounds} == {(3, (core,))}

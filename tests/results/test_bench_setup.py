@@ -23,7 +23,7 @@ from .bench_fakes import settings
 
 
 def asked(*arguments: str) -> argparse.Namespace:
-    return bench_arguments("--builtin", "mobilenet", *arguments)
+    return bench_arguments("builtin:mobilenet", *arguments)
 
 
 def bench_arguments(*arguments: str) -> argparse.Namespace:
@@ -182,4 +182,4 @@ def test_shape_that_cannot_be_read_is_refused(text, says, capsys):
 
 def test_shapes_belong_to_one_model():
     with pytest.raises(UsageError, match="inputs of one model"):
-        read_settings(asked("--builtin", "resnet50", "--shape", "x:1x2"))
+        read_settings(asked("builtin:resnet50", "--shape", "x:1x2"))

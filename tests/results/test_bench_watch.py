@@ -87,5 +87,5 @@ def test_missing_report_of_nsys_is_named(bench):
 
 def test_without_nsys_nothing_is_measured_in_vain(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(["bench", "--builtin", "mobilenet", "--simulate", "--nsys"]) == 1
+    assert main(["bench", "builtin:mobilenet", "--simulate", "--nsys"]) == 1
     assert "nsys was not found: install Nsight Systems" in capsys.readouterr().err

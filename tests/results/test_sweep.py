@@ -167,7 +167,7 @@ def test_unknown_axis_or_value_is_one_clear_line(text, problem):
     ],
 )
 def test_contradictions_are_refused(arguments, problem):
-    given = make_parser(["bench"]).parse_args(["bench", "--builtin", "mobilenet", *arguments])
+    given = make_parser(["bench"]).parse_args(["bench", "builtin:mobilenet", *arguments])
     with pytest.raises(UsageError) as told:
         read_settings(given)
     assert problem in str(told.value)

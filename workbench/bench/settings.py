@@ -111,7 +111,7 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         UsageError: They contradict each other, or two models have one name.
         UserError: A model does not exist.
     """
-    models = (*arguments.models, *(BUILTIN_PREFIX + name for name in arguments.builtin))
+    models = tuple(arguments.models)
     for model in models:
         if not model.startswith(BUILTIN_PREFIX):
             find_model(model, Path())

@@ -45,8 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     Return 1 if nothing or not all was measured, 3 if a named accelerator is missing.
     """
-    if not arguments.models and not arguments.builtin:
-        arguments.misuse("no model is named: give an ONNX file, or --builtin resnet50")
+    if not arguments.models:
+        arguments.misuse("no model is named: give an ONNX file, or builtin:resnet50")
     asked = read_settings(arguments)
     check_models(asked.settings.models)
     directory = _directory(arguments.output)
@@ -183,18 +183,17 @@ def _cores(text: str) -> tuple[int, ...]:
 
 
 EXAMPLE = (
-    "tegrascope bench --builtin resnet50 --on gpu,dla0\n"
+    "tegrascope bench builtin:resnet50 --on gpu,dla0\n"
     "  tegrascope bench detector.onnx --precision fp16 --fallback forbid -o detector\n"
     "  tegrascope bench yolo.onnx seg.onnx --contention --on gpu,dla0,dla1\n"
     "  tegrascope bench detector.onnx --sweep batch=1,2,4,8 streams=1,2 --latency-below 20ms\n"
-    "  tegrascope bench --builtin mobilenet --simulate"
+    "  tegrascope bench builtin:mobilenet --simulate"
 )
 
 
 def add(option: Options) -> None:
     """Add the options."""
     option("models MODEL", "ONNX file, or builtin:NAME", nargs="*")
-    option("--builtin NAME", "the same as builtin:NAME", action="append", default=[])
     option(
         "--on LIST",
         "of gpu,dla0,dla1,cpu (default: what this machine has of gpu,dla0, else cpu)",
