@@ -1,4 +1,4 @@
-"""The one judge of two figures: which of two accelerators is better, and whether that is known."""
+"""The one judge of two figures: which of two is lower, and whether that is known."""
 
 from typing import Literal, NamedTuple
 
@@ -10,7 +10,34 @@ from .report import Figure
 # nothing. From three on, the spread of the runs says something about the next run.
 RUNS_NEEDED = 3
 
-Answer = Literal["too_few_runs", "not_known", "no_difference", "first", "second"]
+Lower = Literal["not_known", "no_difference", "first", "second"]
+
+
+def judge(gap: Figure, margin: float = 0.0) -> Lower:
+    """Return which of two figures is lower beyond the 95 % interval of their difference.
+
+    Args:
+        gap: The first less the second. Its caller knows how the two were measured, and so how wide
+            the interval is: separate means (``figures.subtract``), rounds in pairs, or sums with
+            parts in common. Without an interval nothing is known.
+        margin: How much higher the first may be and still be called lower: a difference that
+            matters to nobody.
+
+    >>> judge(Figure.around(-3.0, 1.0)), judge(Figure.around(0.5, 1.0)), judge(Figure(value=3.0))
+    ('first', 'no_difference', 'not_known')
+    >>> judge(Figure.around(0.5, 1.0), margin=2.0)
+    'first'
+    """
+    if gap.low is None or gap.high is None:
+        return "not_known"
+    if gap.high < margin:
+        return "first"
+    if gap.low > margin:
+        return "second"
+    return "no_difference"
+
+
+# --- means of scheduled runs ----------------------------------------------------------------------
 
 
 class MeanOfRuns(NamedTuple):
@@ -21,50 +48,46 @@ class MeanOfRuns(NamedTuple):
 
 
 class Judgement(Record):
-    """The answer to the question which of two figures is lower.
+    """The answer to the question which of two means of scheduled runs is lower.
 
     Attributes:
-        answer: ``first`` or ``second`` is lower beyond the 95 % interval of the difference;
-            ``no_difference`` if the interval has 0; ``not_known`` if it has 0 and reaches beyond
-            100 % of the larger figure, so that nothing is known yet.
+        answer: As ``judge`` gives it; ``too_few_runs`` before it is asked; ``not_known`` also if
+            the interval has 0 and reaches beyond 100 % of the larger figure.
         runs: Runs of the side that has fewer, of which ``RUNS_NEEDED`` are needed.
         gap: First less second. It has no ends where they would say nothing.
     """
 
-    answer: Answer
+    answer: Literal[Lower, "too_few_runs"]
     runs: int
     gap: Figure
 
 
-def judge(first: MeanOfRuns, second: MeanOfRuns, paired: Figure | None = None) -> Judgement:
-    """Return which of two accelerators has the lower figure.
+def judge_runs(first: MeanOfRuns, second: MeanOfRuns) -> Judgement:
+    """Return which of two accelerators has the lower mean of its scheduled runs.
+
+    A benchmark plans its rounds. A service has the runs that its schedule gave so far, perhaps one:
+    so their number is judged first, and an interval that is wider than the figures is not shown.
 
     Args:
         first: Its interval is the larger of a run's own and of the spread of its runs, as
             ``figures.mean_of_rounds`` makes it.
         second: The other one, measured likewise.
-        paired: First less second, from the paired rounds of one benchmark. Shared errors cancel
-            in it, so it replaces the difference of the two means and the number of runs.
 
-    >>> judge(MeanOfRuns(Figure.around(2.0, 0.1), 3), MeanOfRuns(Figure.around(5.0, 0.1), 3)).answer
-    'first'
-    >>> judge(MeanOfRuns(Figure.around(2.0, 0.1), 3), MeanOfRuns(Figure.around(5.0, 0.1), 2)).answer
-    'too_few_runs'
+    >>> three, two = MeanOfRuns(Figure.around(2.0, 0.1), 3), MeanOfRuns(Figure.around(5.0, 0.1), 2)
+    >>> judge_runs(three, three._replace(mean=two.mean)).answer, judge_runs(three, two).answer
+    ('first', 'too_few_runs')
     """
     runs = min(first.runs, second.runs)
-    gap = subtract(first.mean, second.mean) if paired is None else paired
-    if paired is None and runs < RUNS_NEEDED:
+    gap = subtract(first.mean, second.mean)
+    if runs < RUNS_NEEDED:
         return Judgement(answer="too_few_runs", runs=runs, gap=Figure(value=gap.value))
-    if gap.low is None or gap.high is None:
-        return Judgement(answer="not_known", runs=runs, gap=gap)
+    answer = judge(gap)
     largest = max(abs(first.mean.value), abs(second.mean.value))
-    if gap.low <= 0 <= gap.high:
-        if max(-gap.low, gap.high) > largest:
-            return Judgement(answer="not_known", runs=runs, gap=Figure(value=gap.value))
-        return Judgement(answer="no_difference", runs=runs, gap=gap)
     # One figure cannot be lower than the other by more than all of it.
     bounded = gap.within(-largest, largest)
-    return Judgement(answer="first" if gap.high < 0 else "second", runs=runs, gap=bounded)
+    if answer == "no_difference" and bounded != gap:
+        return Judgement(answer="not_known", runs=runs, gap=Figure(value=gap.value))
+    return Judgement(answer=answer, runs=runs, gap=bounded)
 
 
 def without_vague_ends(figure: Figure) -> Figure:

@@ -33,7 +33,7 @@ from ..measure.figures import difference, mean_energy, mean_of_rounds, present
 from ..measure.report import Figure
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures, gate_figures, load_figures, zone_figures
-from ..measure.winner import RUNS_NEEDED, MeanOfRuns, judge, without_vague_ends
+from ..measure.winner import RUNS_NEEDED, MeanOfRuns, judge_runs, without_vague_ends
 from ..store.history import History, blocks_between
 
 _MEMORY = {
@@ -463,7 +463,7 @@ def _verdict(goal: str, entries: Sequence[_Entry]) -> dict[str, Any] | None:
     if best_gpu is None or best_dla is None:
         return None
     (gpu, gpu_side), (dla, dla_side) = best_gpu, best_dla
-    judgement = judge(gpu_side, dla_side)
+    judgement = judge_runs(gpu_side, dla_side)
     lower = {"first": "gpu", "second": dla.device}
     return {
         "goal": goal,

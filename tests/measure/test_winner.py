@@ -6,7 +6,13 @@ import pytest
 
 from tegrascope.daemon.measure.figures import mean_of_rounds
 from tegrascope.daemon.measure.report import Figure
-from tegrascope.daemon.measure.winner import RUNS_NEEDED, MeanOfRuns, judge, without_vague_ends
+from tegrascope.daemon.measure.winner import (
+    RUNS_NEEDED,
+    MeanOfRuns,
+    judge,
+    judge_runs,
+    without_vague_ends,
+)
 
 
 def side(*values, half=None):
@@ -16,55 +22,65 @@ def side(*values, half=None):
 
 
 def test_two_runs_are_too_few_however_far_apart_the_figures_are():
-    judgement = judge(side(1.0, 1.0, half=0.01), side(9.0, 9.0, 9.0, half=0.01))
+    judgement = judge_runs(side(1.0, 1.0, half=0.01), side(9.0, 9.0, 9.0, half=0.01))
     assert (judgement.answer, judgement.runs) == ("too_few_runs", 2)
     assert (judgement.gap.value, judgement.gap.half) == (-8.0, None)
 
 
 def test_lower_figure_beyond_the_interval_is_the_answer():
     low, high = side(1.0, 1.1, 0.9), side(3.0, 3.1, 2.9)
-    assert judge(low, high).answer == "first"
-    assert judge(high, low).answer == "second"
+    assert judge_runs(low, high).answer == "first"
+    assert judge_runs(high, low).answer == "second"
 
 
 def test_interval_around_zero_shows_no_difference_and_its_limits():
-    judgement = judge(side(5.0, 5.5, 4.5), side(5.1, 4.6, 5.6))
+    judgement = judge_runs(side(5.0, 5.5, 4.5), side(5.1, 4.6, 5.6))
     assert judgement.answer == "no_difference"
     assert judgement.gap.low < 0 < judgement.gap.high
 
 
 def test_own_interval_of_a_run_counts_where_it_is_larger_than_the_spread():
     """Three equal readings of a coarse sensor are no proof."""
-    assert judge(side(1.0, 1.0, 1.0), side(1.2, 1.2, 1.2)).answer == "first"
-    judgement = judge(side(1.0, 1.0, 1.0, half=0.3), side(1.2, 1.2, 1.2, half=0.3))
+    assert judge_runs(side(1.0, 1.0, 1.0), side(1.2, 1.2, 1.2)).answer == "first"
+    judgement = judge_runs(side(1.0, 1.0, 1.0, half=0.3), side(1.2, 1.2, 1.2, half=0.3))
     assert judgement.answer == "no_difference"
 
 
 def test_spread_counts_where_it_is_larger_than_the_own_interval():
-    judgement = judge(side(1.0, 2.0, 3.0, half=0.01), side(2.1, 3.1, 4.1, half=0.01))
+    judgement = judge_runs(side(1.0, 2.0, 3.0, half=0.01), side(2.1, 3.1, 4.1, half=0.01))
     assert judgement.answer in ("no_difference", "not_known")
 
 
 def test_limits_beyond_the_whole_figure_are_not_known_and_not_shown():
-    judgement = judge(side(0.1, 0.9, 0.2), side(0.8, 0.1, 0.7))
+    judgement = judge_runs(side(0.1, 0.9, 0.2), side(0.8, 0.1, 0.7))
     assert (judgement.answer, judgement.gap.half) == ("not_known", None)
 
 
 def test_answer_has_no_limit_beyond_the_whole_figure():
-    judgement = judge(side(1.0, 1.05, 0.95), side(0.01, 0.02, 0.0))
+    judgement = judge_runs(side(1.0, 1.05, 0.95), side(0.01, 0.02, 0.0))
     assert judgement.answer == "second"
     assert judgement.gap.high <= 1.0
 
 
-def test_paired_rounds_of_a_benchmark_need_no_third_run():
-    far_apart = side(1.0, 5.0), side(2.0, 6.0)
-    assert judge(*far_apart, paired=Figure.around(-1.0, 0.1)).answer == "first"
-    assert judge(*far_apart, paired=Figure.around(-1.0, 1.5)).answer == "no_difference"
+@pytest.mark.parametrize(
+    ("low", "high", "answer"),
+    [(-3.0, -1.0, "first"), (1.0, 3.0, "second"), (-1.0, 2.0, "no_difference"),
+     (0.0, 2.0, "no_difference"), (None, None, "not_known")],
+)  # fmt: skip
+def test_interval_of_the_difference_decides(low, high, answer):
+    assert judge(Figure(value=1.0, low=low, high=high)) == answer
+
+
+def test_first_within_the_margin_still_counts_as_lower():
+    gap = Figure.around(0.5, 0.2)
+    assert judge(gap) == "second"
+    assert judge(gap, margin=0.6) == "no_difference"
+    assert judge(gap, margin=0.8) == "first"
 
 
 def test_figures_without_an_interval_are_not_known():
     bare = MeanOfRuns(Figure(value=1.0), RUNS_NEEDED)
-    assert judge(bare, MeanOfRuns(Figure(value=2.0), RUNS_NEEDED)).answer == "not_known"
+    assert judge_runs(bare, MeanOfRuns(Figure(value=2.0), RUNS_NEEDED)).answer == "not_known"
 
 
 def test_equal_accelerators_rarely_have_a_winner():
@@ -76,7 +92,7 @@ def test_equal_accelerators_rarely_have_a_winner():
         first, second = (
             side(*(chance.gauss(10.0, 1.0) for _ in range(runs)), half=0.0) for _ in "ab"
         )
-        decided += judge(first, second).answer in ("first", "second")
+        decided += judge_runs(first, second).answer in ("first", "second")
     assert decided <= 140
 
 

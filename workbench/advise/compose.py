@@ -197,7 +197,7 @@ def _advise_in(
         chosen=found.best and _placement(problem, choices, found.best),
         ties=tuple(_placement(problem, choices, one) for one in found.ties),
         runner_up=runner_up and _placement(problem, choices, runner_up),
-        runner_up_gap=runner_up and Figure.around(*gap(found.ranked[0], runner_up)),
+        runner_up_gap=runner_up and gap(runner_up, found.ranked[0]),
         all_on_gpu=_all_on_gpu(problem, choices),
         violations=() if closest is None else tuple(_violations(problem, choices, closest)),
         closest_infeasible=closest and _placement(problem, choices, closest),

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from pydantic import PositiveFloat
 
 from ...daemon.measure.report import Device
+from ...daemon.measure.winner import judge
 from ...parsers.records import Record
 from ..results.records import Figure
 
@@ -100,23 +101,22 @@ class Evaluation:
         return _half_of(self.terms.values())
 
 
-def gap(better: Evaluation, worse: Evaluation) -> tuple[float, float | None]:
-    """Return by how much two placements differ, and half the 95 % interval of that.
+def gap(first: Evaluation, second: Evaluation) -> Figure:
+    """Return the cost of the first placement less that of the second.
 
     The error of a figure that is in both cancels.
     """
     nothing = Term(0.0, Figure(value=0.0))
     parts = []
-    for key, term in {**worse.terms, **better.terms}.items():
-        one, other = better.terms.get(key, nothing), worse.terms.get(key, nothing)
-        parts.append(Term(other.coefficient - one.coefficient, term.figure))
-    return worse.value - better.value, _half_of(parts)
+    for key, term in {**second.terms, **first.terms}.items():
+        one, other = first.terms.get(key, nothing), second.terms.get(key, nothing)
+        parts.append(Term(one.coefficient - other.coefficient, term.figure))
+    return Figure.around(first.value - second.value, _half_of(parts))
 
 
 def is_tie(one: Evaluation, other: Evaluation) -> bool:
-    """Return whether the 95 % interval of a difference includes 0, or is not known."""
-    difference, half = gap(one, other)
-    return half is None or abs(difference) <= half
+    """Return whether neither of two placements is known to cost less."""
+    return judge(gap(one, other)) in ("no_difference", "not_known")
 
 
 def _half_of(parts: Iterable[Term]) -> float | None:
@@ -425,9 +425,7 @@ def _of_most_slack(problem: Problem, ranked: Sequence[Evaluation]) -> Evaluation
     """
 
     def is_alike(cheaper: Evaluation, one: Evaluation) -> bool:
-        difference, half = gap(cheaper, one)
-        # Without a half, none is known to be cheaper.
-        return half is None or difference <= half
+        return judge(gap(cheaper, one)) != "first"
 
     alike = [
         (round(one.worst, 2), len(problem.unmeasured(one.placement)), place)

@@ -18,6 +18,7 @@ from ...daemon.measure.run_text import (
     watts,
     with_half,
 )
+from ...daemon.measure.winner import judge
 from ...parsers.records import Ratio, Record
 from ..results.bench_page import SIMULATED_TITLE, Beside
 from ..results.document import Block, Heading, Items, Table, Text, print_document
@@ -253,13 +254,16 @@ def _compared(kind: _Kind, a: Side, b: Side) -> Compared:
     gap, ratio = difference(other, one), _ratio(other, one)
     assert gap is not None
     is_better = (gap.value > 0) == kind.more_is_better
-    if gap.low is None or gap.high is None:
-        verdict: Verdict = "unclear" if gap.value else "no_difference"
+    least = LEAST_DIFFERENCE
+    lower = judge(gap)
+    verdict: Verdict = "no_difference"
+    if lower == "not_known":
+        # Without an interval only equal figures do not differ.
         least = LEAST_WITHOUT_INTERVAL
-    else:
-        is_sure = gap.low > 0 or gap.high < 0
-        verdict = ("better" if is_better else "worse") if is_sure else "no_difference"
-        least = LEAST_DIFFERENCE
+        if gap.value:
+            verdict = "unclear"
+    elif lower != "no_difference":
+        verdict = "better" if is_better else "worse"
     found = Compared(figure=kind.name, a=one, b=other, difference=gap, ratio=ratio, verdict=verdict)
     if kind.cost is None or ratio is None or verdict == "no_difference":
         return found

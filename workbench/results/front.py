@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeAlias
 
 from ...daemon.measure.figures import joules_of, student
 from ...daemon.measure.quality import withholding
-from ...daemon.measure.report import RunReport
+from ...daemon.measure.report import Figure, RunReport
+from ...daemon.measure.winner import judge
 from .caveats import FEW_INFERENCES
 from .records import GoalName
 from .summary import LOAD_STEP
@@ -45,6 +46,10 @@ class Scale(NamedTuple):
     def of(self, value: float) -> float:
         """Return what shares of a figure relate to."""
         return 1.0 if self.is_absolute else abs(value)
+
+    def margin_at(self, value: float) -> float:
+        """Return what makes no difference to a figure."""
+        return self.margin * self.of(value)
 
 
 SCALES: Mapping[str, Scale] = {
@@ -129,41 +134,42 @@ def estimate(
     return found
 
 
-def _leads(one: Known, other: Known, scale: Scale) -> tuple[float, float, float]:
-    """Return by how much one is better, at least and at most, and what makes no difference."""
-    gap = one.value - other.value if scale.more_is_better else other.value - one.value
-    unsure = SURE * hypot(one.half, other.half)
-    return gap - unsure, gap + unsure, scale.margin * scale.of(one.value)
+def _loss(one: Known, other: Known, scale: Scale, widening: float = 1.0) -> Figure:
+    """Return by how much one candidate is worse than another at a goal."""
+    loss = other.value - one.value if scale.more_is_better else one.value - other.value
+    return Figure.around(loss, widening * hypot(one.half, other.half))
 
 
 def beats(better: Reading, worse: Reading, goals: Collection[str]) -> bool:
     """Return whether one candidate is surely better at a goal, and surely not worse at any.
 
-    Not worse means: by no more than the margin of the goal, at the end of the interval of the
+    Not worse means: by less than the margin of the goal, at the end of the interval of the
     difference. A goal that neither has does not count.
     """
     is_better = False
     for name in goals:
         one, other = better.get(name), worse.get(name)
+        if one is None and other is None:
+            continue
         if one is None or other is None:
-            if one is other:
-                continue
             return False
-        least, _, margin = _leads(one, other, SCALES[name])
-        if least < -margin:
+        scale = SCALES[name]
+        loss = _loss(one, other, scale, SURE)
+        if judge(loss, scale.margin_at(one.value)) != "first":
             return False
-        is_better = is_better or least > 0
+        is_better = is_better or judge(loss) == "first"
     return is_better
 
 
-def is_safe(mine: Reading, rival: Reading, goals: Collection[str]) -> bool:
+def is_safe(candidate: Reading, rival: Reading, goals: Collection[str]) -> bool:
     """Return whether a rival surely cannot beat it: at one goal it is worse beyond the margin."""
     for name in goals:
-        one, other = rival.get(name), mine.get(name)
-        if one is not None and other is not None:
-            _, most, margin = _leads(one, other, SCALES[name])
-            if most < -margin:
-                return True
+        one, other = rival.get(name), candidate.get(name)
+        if one is None or other is None:
+            continue
+        scale = SCALES[name]
+        if judge(_loss(one, other, scale, SURE), scale.margin_at(one.value)) == "second":
+            return True
     return False
 
 
@@ -250,11 +256,15 @@ class Race:
         )
 
 
-def tied(found: Sequence[Reading], among: Collection[int], name: str) -> list[int]:
+def tied(readings: Sequence[Reading], among: Collection[int], name: str) -> list[int]:
     """Return the best candidate at a goal, and then all that may be as good."""
-    sign = -1.0 if SCALES[name].more_is_better else 1.0
-    known = sorted((sign * found[n][name].value, n) for n in among if name in found[n])
-    if not known:
-        return []
-    least, best = known[0][0], found[known[0][1]][name]
-    return [n for at, n in known if at - least <= hypot(found[n][name].half, best.half)]
+    scale = SCALES[name]
+    sign = -1.0 if scale.more_is_better else 1.0
+    known = [candidate for candidate in among if name in readings[candidate]]
+    known.sort(key=lambda candidate: (sign * readings[candidate][name].value, candidate))
+    as_good = []
+    for candidate in known:
+        best, other = readings[known[0]][name], readings[candidate][name]
+        if judge(_loss(best, other, scale)) != "first":
+            as_good.append(candidate)
+    return as_good

@@ -20,6 +20,7 @@ from ...daemon.measure.figures import (
     mean_watts,
     present,
     student,
+    subtract,
 )
 from ...daemon.measure.latency import distribution
 from ...daemon.measure.quality import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
@@ -35,6 +36,7 @@ from ...daemon.measure.report import (
 )
 from ...daemon.measure.run_text import joules, percent, points, rate, seconds
 from ...daemon.measure.utilization import clock_figures
+from ...daemon.measure.winner import judge
 from ...parsers.inference.events import StageName
 from .caveats import caveats_of
 from .paired import RoundPower, difference_of_rounds
@@ -323,55 +325,86 @@ GOALS = (
 )
 
 
+class _Candidate(NamedTuple):
+    """An accelerator that may win, and its figure of a goal."""
+
+    device: Device
+    figure: Figure
+
+
+def _candidates(goal: Goal, results: Sequence[AcceleratorResult]) -> list[_Candidate]:
+    """Return the accelerators whose figure of a goal is known, the best first.
+
+    Accelerators that failed or have wrong outputs do not take part.
+    """
+    candidates = []
+    for result in results:
+        figure = goal.read(result)
+        if figure is not None and result.may_win:
+            candidates.append(_Candidate(result.device, figure))
+    candidates.sort(key=lambda one: one.figure.value, reverse=goal.more_is_better)
+    return candidates
+
+
 def decide(
     goal: Goal,
     results: Sequence[AcceleratorResult],
     powers: Mapping[Device, Sequence[RoundPower]],
 ) -> GoalResult:
-    """Name the winner of a goal, if the interval of the difference to the next excludes 0.
+    """Name the winner of a goal, if it is known to be better than the next.
 
     Energies are compared by the readings of all rounds, if those are known (``powers``), and else,
-    like other figures, by the two intervals. Accelerators that failed or have wrong outputs do not
-    take part.
+    like other figures, by the two intervals.
     """
-    figures = ((goal.read(one), one.device) for one in results if one.may_win)
-    found = [(figure, device) for figure, device in figures if figure is not None]
-    found.sort(key=lambda pair: pair[0].value, reverse=goal.more_is_better)
-    if not found:
+    candidates = _candidates(goal, results)
+    if not candidates:
         return GoalResult(goal=goal.name, sentence=f"{goal.title}: not known")
-    best, device = found[0]
-    if len(found) == 1:
-        words = f"nothing to compare with; {goal.figure} {goal.show(best.value)} on {device}"
-        return GoalResult(goal=goal.name, sentence=f"{goal.title}: {words}")
-    second, other = found[1]
+    best = candidates[0]
+    if len(candidates) == 1:
+        words = f"{goal.figure} {goal.show(best.figure.value)} on {best.device}"
+        sentence = f"{goal.title}: nothing to compare with; {words}"
+        return GoalResult(goal=goal.name, sentence=sentence)
+    other = candidates[1]
     paired = None
     if goal.name == "energy":
-        paired = difference_of_rounds(powers.get(device, ()), powers.get(other, ()))
-    if paired is not None and paired.value < 0:
-        best, device, second, other, paired = second, other, best, device, paired.times(-1)
-    pair = (best, second) if goal.more_is_better else (second, best)
-    gap, interval = paired or difference(*pair), None
-    if gap is not None and goal.name == "gpu_freed":
-        gap = gap.within(-1.0, 1.0)
-    if gap is not None and gap.low is not None and gap.high is not None:
-        interval = Interval(low=gap.low, high=gap.high)
-    wins = interval is not None and interval.low > 0
-    verdict = f"{device} wins" if wins else "no difference that this measurement can tell"
-    if interval is None:
-        width = "one round has no interval"
+        rounds, rounds_of_other = powers.get(best.device, ()), powers.get(other.device, ())
+        paired = difference_of_rounds(rounds, rounds_of_other)
+    if paired is None:
+        gap = _shortfall(goal, other, best)
+    elif paired.value >= 0:
+        gap = paired
     else:
-        low, high = (goal.show_difference(end) for end in (interval.low, interval.high))
+        # The rounds show the opposite of the two means, in which errors of both remain.
+        gap, best, other = paired.times(-1), other, best
+    has_won = judge(gap) == "second"
+    verdict = "no difference that this measurement can tell"
+    if has_won:
+        verdict = f"{best.device} wins"
+    interval, width = None, "one round has no interval"
+    if gap.low is not None and gap.high is not None:
+        interval = Interval(low=gap.low, high=gap.high)
         what = "the difference" if paired is None else "the difference within rounds"
-        width = f"95 % interval of {what} {low} to {high}"
+        ends = f"{goal.show_difference(gap.low)} to {goal.show_difference(gap.high)}"
+        width = f"95 % interval of {what} {ends}"
     return GoalResult(
         goal=goal.name,
-        winner=device if wins else None,
-        runner_up=other if wins else None,
-        difference=gap and gap.value,
+        winner=best.device if has_won else None,
+        runner_up=other.device if has_won else None,
+        difference=gap.value,
         compared="figures" if paired is None else "rounds",
         interval=interval,
         sentence=(
-            f"{goal.title}: {verdict}; {goal.figure} {goal.show(best.value)} on {device},"
-            f" {goal.show(second.value)} on {other}; {width}"
+            f"{goal.title}: {verdict}; {goal.figure} {goal.show(best.figure.value)} on"
+            f" {best.device}, {goal.show(other.figure.value)} on {other.device}; {width}"
         ),
     )
+
+
+def _shortfall(goal: Goal, one: _Candidate, best: _Candidate) -> Figure:
+    """Return by how much a figure is worse than the best, by the intervals of both."""
+    if goal.more_is_better:
+        return subtract(best.figure, one.figure)
+    gap = subtract(one.figure, best.figure)
+    if goal.name == "gpu_freed":
+        return gap.within(-1.0, 1.0)
+    return gap
