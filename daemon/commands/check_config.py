@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ...parsers.records import Record
 from ...parsers.values import printable, some_of
-from ..terminal import CHECK_SAYS_NO, GOOD, standard_output
+from ..outputs import standard_output
+from ..terminal import CHECK_SAYS_NO, GOOD
 from . import DATABASE, Options, find_state_dir
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.daemon.terminal import check_output, open_output
+from tegrascope.daemon.outputs import check_output, open_output
 from tegrascope.parsers.errors import UserError
 from tegrascope.workbench.cli import main
 
@@ -96,7 +96,7 @@ def test_device_is_written_in_place():
 
 def test_open_file_of_a_shell_is_written_in_place(tmp_path):
     code = (
-        "from pathlib import Path; from tegrascope.daemon.terminal import open_output\n"
+        "from pathlib import Path; from tegrascope.daemon.outputs import open_output\n"
         "with open_output(Path('/dev/stdout')) as output: output.write('new')"
     )
     path = tmp_path / "all.txt"

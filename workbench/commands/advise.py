@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 from ...daemon.commands import Options
-from ...daemon.terminal import CHECK_SAYS_NO, GOOD, standard_output
+from ...daemon.outputs import standard_output
+from ...daemon.terminal import CHECK_SAYS_NO, GOOD
 from ...parsers.values import printable
 from ..advise.choices import names_in, read_sources
 from ..advise.compose import advise_on, print_advice, read_demands

@@ -13,16 +13,9 @@ from ...collectors.board.boards import read_power_modes
 from ...collectors.catalog import BACKENDS, SOURCES, SUBJECTS
 from ...daemon.commands import Options, devices, reader, seconds_or_none
 from ...daemon.commands import duration as read_duration
+from ...daemon.outputs import check_output, open_output, standard_output
 from ...daemon.session.process_signals import END, RELOAD, Signals
-from ...daemon.terminal import (
-    CHECK_SAYS_NO,
-    FAILED,
-    GOOD,
-    check_output,
-    duration,
-    open_output,
-    standard_output,
-)
+from ...daemon.terminal import CHECK_SAYS_NO, FAILED, GOOD, duration
 from ...parsers.errors import UserError
 from ...parsers.nvpmodel import largest_mode
 from ..bench.run import Bench, Display, RoundPlan, foreseen

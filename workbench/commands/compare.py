@@ -9,7 +9,8 @@ from pathlib import Path
 from ...collectors.paths import exists
 from ...daemon.commands import DATABASE, Options, open_history
 from ...daemon.measure.report import RunReport
-from ...daemon.terminal import CHECK_CANNOT_SAY, CHECK_SAYS_NO, FAILED, GOOD, standard_output
+from ...daemon.outputs import standard_output
+from ...daemon.terminal import CHECK_CANNOT_SAY, CHECK_SAYS_NO, FAILED, GOOD
 from ...parsers.errors import UserError
 from ...parsers.values import printable
 from ..compare.report import compare, print_comparison

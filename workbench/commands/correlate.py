@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...daemon.commands import Options
-from ...daemon.terminal import check_output, open_output
+from ...daemon.outputs import check_output, open_output
 from ...parsers import signals
 from ...parsers.values import printable
 

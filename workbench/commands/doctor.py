@@ -14,9 +14,10 @@ from ... import __version__
 from ...collectors.board.machine import Machine
 from ...collectors.paths import is_file
 from ...daemon.commands import INSTALLED_STATE, Options, default_state_dir
+from ...daemon.outputs import standard_output
 from ...daemon.settings.config import Config
 from ...daemon.settings.file import ConfigError, load_config
-from ...daemon.terminal import CHECK_SAYS_NO, GOOD, standard_output
+from ...daemon.terminal import CHECK_SAYS_NO, GOOD
 from ...parsers.errors import UserError
 from ...parsers.records import Record
 from ...parsers.values import printable

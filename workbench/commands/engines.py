@@ -13,18 +13,10 @@ from ...collectors.catalog import LOADABLE_BACKEND, default_backend
 from ...collectors.models.data_sets import input_files
 from ...collectors.paths import is_directory
 from ...daemon.commands import Options, add_command, devices, duration
+from ...daemon.outputs import check_output, standard_output
 from ...daemon.session.executor import Executor
 from ...daemon.settings.config import new_run_id
-from ...daemon.terminal import (
-    CHECK_SAYS_NO,
-    FAILED,
-    GOOD,
-    age,
-    amount,
-    check_output,
-    print_table,
-    standard_output,
-)
+from ...daemon.terminal import CHECK_SAYS_NO, FAILED, GOOD, age, amount, print_table
 from ...daemon.terminal import duration as duration_of
 from ...parsers.errors import UserError
 from ...parsers.inference.calibration import ALGORITHMS, parse_calibration

@@ -32,13 +32,13 @@ from ...daemon.measure.report import Device, Outcome, RunReport
 from ...daemon.measure.run_text import Row, headline, run_rows
 from ...daemon.measure.timeline import Timeline
 from ...daemon.measure.trace import RunTrace
+from ...daemon.outputs import check_output, open_output, unwritable
 from ...daemon.session.executor import Verdict
 from ...daemon.session.session import Session
 from ...daemon.session.telemetry import configured_board, environment_of
 from ...daemon.settings.config import Config, boot_id, new_run_id
 from ...daemon.settings.file import load_config
 from ...daemon.store.store import Store
-from ...daemon.terminal import check_output, open_output, unwritable
 from ...parsers.errors import UsageError, UserError
 from ...parsers.inference.events import PrintedCounts, unit_name
 from ...parsers.inference.marks import TIMES_AT_MOST

@@ -44,7 +44,8 @@ def add(option: Options) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print where each node of a model would run; return 3 unless all of it fits the DLA."""
     from ...collectors.models.files import find_model, read_graph_apart, sha256_of
-    from ...daemon.terminal import CHECK_SAYS_NO, GOOD, check_output, standard_output
+    from ...daemon.outputs import check_output, standard_output
+    from ...daemon.terminal import CHECK_SAYS_NO, GOOD
     from ..inspect.judge import check_builder, check_engine, find_evidence, inspect_graph
     from ..inspect.rules import choose_rules
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...collectors.lines.replay import LogFile, LogPath, log_path
 from ...daemon.commands import Options
-from ...daemon.terminal import check_output, open_output, progress, progress_of_logs
+from ...daemon.outputs import check_output, open_output
+from ...daemon.terminal import progress, progress_of_logs
 from ...parsers.errors import ParseError, UserError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_records

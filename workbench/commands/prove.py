@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ...collectors.board.machine import Machine
 from ...daemon.commands import Options
-from ...daemon.terminal import GOOD, check_output, open_output
+from ...daemon.outputs import check_output, open_output
+from ...daemon.terminal import GOOD
 from ...parsers.errors import UserError
 from ...parsers.values import printable
 from ..doctor.findings import read_board

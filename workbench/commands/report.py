@@ -4,7 +4,8 @@ import argparse
 
 from ...collectors.base import SYSTEM_CLOCK
 from ...daemon.commands import DATABASE, Options, duration, open_history
-from ...daemon.terminal import GOOD, check_output, open_output
+from ...daemon.outputs import check_output, open_output
+from ...daemon.terminal import GOOD
 from ..results.runs_page import page_of_run, page_since
 
 EXAMPLE = "tegrascope report --since 24h -o day.html\n  tegrascope report --run 0193a1 -o run.html"

@@ -15,7 +15,8 @@ from ...collectors.base import SYSTEM_CLOCK
 from ...daemon.commands import DATABASE, Options, add_command, duration, open_history
 from ...daemon.measure.report import RunReport
 from ...daemon.measure.run_text import ABSENT, run_rows
-from ...daemon.terminal import check_output, open_output, print_table, standard_output
+from ...daemon.outputs import check_output, open_output, standard_output
+from ...daemon.terminal import print_table
 from ...parsers.errors import UserError
 from ...parsers.records import Record
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from ...collectors.application.client import ODD_ANSWER, ApiClient
 from ...daemon.commands import Options
-from ...daemon.terminal import standard_output
+from ...daemon.outputs import standard_output
 from ...parsers.errors import UserError
 from ...parsers.records import Record
 from ..top.client import DaemonClient, Gauge, ScreenState, gauges_of

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from ...daemon.terminal import amount, open_output
+from ...daemon.outputs import open_output
+from ...daemon.terminal import amount
 from ...parsers.onnx.costs import NodeCost
 from ...parsers.onnx.graph import Graph, Tensor
 from ...parsers.values import BIDIRECTIONAL

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from ... import __version__
-from ...daemon.terminal import open_output
+from ...daemon.outputs import open_output
 from ...parsers.errors import UserError
 from ...parsers.records import Record
 from .belief import STATES, Belief, Decision, Evidence, State, beliefs

@@ -18,8 +18,8 @@ from typing import IO, Any, NamedTuple
 from ... import __version__
 from ...daemon.measure.blocks import CorruptBlockError, decode
 from ...daemon.measure.report import Miss
+from ...daemon.outputs import open_output
 from ...daemon.store.history import ONE_BOOT_NS, History
-from ...daemon.terminal import open_output
 from ...parsers import signals
 from ...parsers.errors import PIP_INSTALL, UserError
 

@@ -26,7 +26,7 @@ import pyarrow.parquet
 from ... import __version__
 from ...collectors.board.boards import find_rail_rule
 from ...collectors.lines.replay import log_path
-from ...daemon.terminal import unwritable
+from ...daemon.outputs import unwritable
 from ...parsers.errors import PIP_INSTALL, UserError
 from ...parsers.signals import RAIL_POWER
 from ...parsers.tegrastats.bulk import Batch

@@ -19,8 +19,8 @@ import pandas
 from ...collectors.application.client import ODD_ANSWER, ApiClient
 from ...collectors.lines.replay import log_path
 from ...collectors.paths import is_file
+from ...daemon.outputs import open_output
 from ...daemon.store.history import History
-from ...daemon.terminal import open_output
 from ...parsers.errors import UserError
 from .aiperf import read_given
 from .dataset import read_logs as read_logs

@@ -19,7 +19,7 @@ import pandas
 from ...collectors.children.column_helper import read_batches_together
 from ...collectors.lines.replay import LogFile, LogPath
 from ...collectors.paths import is_directory
-from ...daemon.terminal import open_output, unwritable
+from ...daemon.outputs import open_output, unwritable
 from ...parsers.errors import PIP_INSTALL, UserError
 from ...parsers.signals import column_order, dtype_of
 from ...parsers.tegrastats.bulk import Batch, ColumnParser, read_batches
