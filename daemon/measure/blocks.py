@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import nan
+from math import isnan, nan
 
 import msgspec
 
@@ -152,6 +152,11 @@ class WindowSlice:
         times, wall = ([column[i] for i in kept] for column in (self.times_ns, self.wall_ns))
         columns = {n: array("d", [column[i] for i in kept]) for n, column in self.columns.items()}
         return WindowSlice(array("q", times), array("q", wall), columns)
+
+
+def known_values(column: Iterable[float]) -> list[float]:
+    """Return the values of a column without the absent ones, which are NaN."""
+    return [value for value in column if not isnan(value)]
 
 
 def join(blocks: Iterable[Block]) -> WindowSlice:

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...parsers import signals
-from ...parsers.inference.events import PhaseName
+from ...parsers.inference.events import PhaseName, StageName
+from ...parsers.inference.placement import Placement
 from ...parsers.rails import RailRule
 from . import quality, rhythm
 from .blocks import WindowSlice
@@ -210,7 +211,7 @@ class _Work:
         """
         if self.inferences is None or self.inferences < quality.MINIMUM_INFERENCES:
             return None
-        return _figure(self.inferences, self.limits)
+        return Figure.limited(self.inferences, self.limits)
 
 
 @dataclass(frozen=True)
@@ -268,13 +269,6 @@ def _always_in_flight(_device: str, begin_ns: int, end_ns: int) -> float:
     return (end_ns - begin_ns) / 1e9
 
 
-def _figure(value: float, limits: Interval | None) -> Figure:
-    """Return a number with its limits, if it has any."""
-    if limits is None:
-        return Figure(value=value)
-    return Figure(value=value, low=limits.low, high=limits.high)
-
-
 def _work_of(trace: RunTrace, window: Span) -> _Work:
     """Return what the run completed in its window."""
     starts, latencies = trace.completed(window)
@@ -286,7 +280,7 @@ def _work_of(trace: RunTrace, window: Span) -> _Work:
     if trace.counts_inferences:
         inferences = completed
     if trace.units is not None:
-        units = _figure(trace.units, trace.units_interval)
+        units = Figure.limited(trace.units, trace.units_interval)
     return _Work(starts, latencies, completed, inferences, units)
 
 
@@ -400,7 +394,9 @@ def _flags_of_window(
     }
     if not run.environment.simulated and not trace.is_played:
         # A simulated or played run only claims its device, so nothing is proved of that.
-        placement = trace.built and trace.built.placement
+        placement: Placement | None = None
+        if trace.built is not None:
+            placement = trace.built.placement
         was_on = dla_was_on(samples, window, trace.device)
         found["fallback"] = quality.fallback(trace.device, placement)
         found["dla_not_used"] = quality.dla_not_used(trace.device, placement, was_on)
@@ -469,9 +465,9 @@ def _lock_in_of(run: _Run, reading: Timing, raised: Sequence[Flag]) -> LockInRep
     )
 
 
-def _stages_of(trace: RunTrace) -> dict[str, Distribution]:
+def _stages_of(trace: RunTrace) -> dict[StageName, Distribution]:
     """Return the times of each stage that has any."""
-    stages = {}
+    stages: dict[StageName, Distribution] = {}
     for stage, durations in trace.stages_ns.items():
         times = distribution(durations)
         if times is not None:

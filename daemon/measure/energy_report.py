@@ -1,22 +1,22 @@
 """The energy part of a report: each rail, the module, and their uncertainty."""
 
 from collections.abc import Mapping, Sequence
-from math import fsum, hypot, inf, isnan
+from math import fsum, hypot, inf
 from typing import NamedTuple
 
 from ...parsers.inference.events import PhaseName
 from ...parsers.rails import RailRule, averaging_seconds
 from ...parsers.signals import RAIL_POWER
-from .blocks import WindowSlice
+from .blocks import WindowSlice, known_values
 from .counter import CounterEnergy, counter_energy, counter_fault, counter_total
 from .energy import (
     LAG_SECONDS,
     Curve,
     Timing,
+    WindowEnergy,
     idle_readings,
     idle_share,
     idle_watts,
-    inside,
     known,
     settled,
     total,
@@ -30,6 +30,9 @@ from .uncertainty import FEWEST_POINTS, Wander, quantisation_watts, sampling_wat
 IDLE_PHASES: tuple[PhaseName, ...] = ("baseline_before", "baseline_after")
 IDLE_EDGE_RATIO = 0.01
 """An idle phase is long enough for a counter if the error at its edges is at most this part."""
+# The sensor behind NVML's instant power is read every 100 ms: half of that, on average, is added.
+_NVML_INSTANT_LAG_SECONDS = 0.05
+_NVML_MEAN_SECONDS = 1.0
 _Terms = dict[str, float]
 _Bounds = tuple[float, float]
 
@@ -55,6 +58,18 @@ class _Idle(NamedTuple):
 
     span: Span
     readings: Curve
+
+
+class _IdlePower(NamedTuple):
+    """The idle phases in order of time, and how power wanders in them; both may be missing."""
+
+    phases: list[_Idle]
+    wander: Wander | None
+
+    @property
+    def memory(self) -> float:
+        """Seconds over which idle power forgets; 0 without a phase."""
+        return self.wander.memory if self.wander else 0.0
 
 
 class _Gross(NamedTuple):
@@ -121,18 +136,24 @@ def timing(
     """
     averaging = averaging_seconds(environment.rail_sensors)
     if environment.power_reading == "usage":
-        averaging = 1.0
-    is_instant = environment.power_reading == "instant"
-    delay = LAG_SECONDS + late_seconds + (0.05 if is_instant else 0.0)
+        averaging = _NVML_MEAN_SECONDS
+    delay = LAG_SECONDS + late_seconds
+    if environment.power_reading == "instant":
+        delay += _NVML_INSTANT_LAG_SECONDS
     return Timing(clock_seconds, averaging, delay)
 
 
 def module_curve(samples: WindowSlice, rule: RailRule | None) -> Curve | None:
     """Return the power of the module; ``None`` for an unknown board, or without all its rails."""
-    columns = RAIL_POWER.by_label(samples.columns)
-    if rule is None or not all(name in columns for name in rule.total):
+    if rule is None:
         return None
-    return total(samples.times_ns, [columns[name] for name in rule.total])
+    columns = RAIL_POWER.by_label(samples.columns)
+    rails = []
+    for name in rule.total:
+        if name not in columns:
+            return None
+        rails.append(columns[name])
+    return total(samples.times_ns, rails)
 
 
 def energy_of_parts(
@@ -151,36 +172,65 @@ def energy_of_parts(
     curve = module_curve(samples, rule)
     if curve is None:
         return None
-    times: list[int] = []
-    watts: list[float] = []
-    seconds, found = 0.0, []
-    for part in parts:
-        one = window_energy(curve, part, reading)
-        if one is None or len(one.readings.times_ns) < 2:
-            return None
-        if one.readings.times_ns[0] <= part.begin_ns + reading.skipped * 1e9:
-            return None
-        # The parts follow each other without a pause.
-        times += [at - part.begin_ns + round(seconds * 1e9) for at in one.readings.times_ns]
-        watts += one.readings.watts
-        seconds += part.seconds
-        found.append(one)
-    joules = fsum(one.joules for one in found)
-    sampling = sampling_watts(Curve(times, watts))
+    measured = _energy_by_part(curve, parts, reading)
+    if measured is None:
+        return None
+    sampling = sampling_watts(_joined(measured, parts))
     if sampling is None or reading.clock is None:
         return None
-    bounds = [one.edges for one in found if one.edges is not None]
-    if len(bounds) < len(found):
-        return None
-    used = {at for one in found for at in one.readings.times_ns}
-    kept = samples.only([i for i, at in enumerate(samples.times_ns) if at in used]).columns
-    rounded = (
-        quantisation_watts(kept[RAIL_POWER.column(name)], rule.step_watts(name))
-        for name in rule.total
-    )
-    terms = {"sampling": sampling * seconds, "quantisation": hypot(*rounded) * seconds}
-    interval = _interval(joules, terms, *bounds)
-    return Figure(value=joules, **({} if interval is None else interval.model_dump()))
+    bounds = []
+    for part in measured:
+        if part.edges is None:
+            return None
+        bounds.append(part.edges)
+    joules = fsum(part.joules for part in measured)
+    seconds = sum(part.seconds for part in parts)
+    rounding = _rounding_of_parts(samples, rule, measured)
+    terms = {"sampling": sampling * seconds, "quantisation": rounding * seconds}
+    return Figure.limited(joules, _interval(joules, terms, *bounds))
+
+
+def _energy_by_part(
+    curve: Curve, parts: Sequence[Span], reading: Timing
+) -> list[WindowEnergy] | None:
+    """Return the energy of each part; ``None`` if too few readings certainly lie in one of them."""
+    measured = []
+    for part in parts:
+        energy = window_energy(curve, part, reading)
+        if energy is None or len(energy.readings.times_ns) < 2:
+            return None
+        if energy.readings.times_ns[0] <= part.begin_ns + reading.skipped * 1e9:
+            return None
+        measured.append(energy)
+    return measured
+
+
+def _joined(measured: Sequence[WindowEnergy], parts: Sequence[Span]) -> Curve:
+    """Return the readings of all parts as if the parts followed each other without a pause."""
+    times: list[int] = []
+    watts: list[float] = []
+    seconds = 0.0
+    for part, energy in zip(parts, measured, strict=True):
+        since_begin_ns = round(seconds * 1e9) - part.begin_ns
+        times += [at + since_begin_ns for at in energy.readings.times_ns]
+        watts += energy.readings.watts
+        seconds += part.seconds
+    return Curve(times, watts)
+
+
+def _rounding_of_parts(
+    samples: WindowSlice, rule: RailRule, measured: Sequence[WindowEnergy]
+) -> float:
+    """Return half the 95 % interval, by rounding, of the mean power of all parts together."""
+    used: set[int] = set()
+    for part in measured:
+        used.update(part.readings.times_ns)
+    positions = [i for i, at in enumerate(samples.times_ns) if at in used]
+    columns = RAIL_POWER.by_label(samples.only(positions).columns)
+    rounding = []
+    for name in rule.total:
+        rounding.append(quantisation_watts(columns[name], rule.step_watts(name)))
+    return hypot(*rounding)
 
 
 def measure_energy(
@@ -206,20 +256,19 @@ def measure_energy(
         units: Number of units of work, maybe with its limits; ``None`` withholds energy per unit.
     """
     window = phases["steady"]
-    columns = RAIL_POWER.by_label(samples.columns)
     curve = module_curve(samples, rule)
-    idle = [] if curve is None else _idle_phases(curve, phases, reading)
-    quiet = wander([one.readings for one in idle], reading.averaging) if idle else None
-    memory = quiet.memory if quiet else 0.0
-    rails: dict[str, RailEnergy] = {}
-    for name, column in columns.items():
-        rail = _rail(samples, name, column, phases, reading, memory)
-        if rail is not None:
-            rails[name] = rail
+    idle = _idle_power(curve, phases, reading)
+    # Each rail has a figure of its own. The total is measured anew, and is not their sum: errors of
+    # rails that move together do not cancel.
+    rails = _energy_by_rail(samples, phases, reading, idle.memory)
     if not rails:
         return None
-    if rule is None or curve is None or not all(name in rails for name in rule.total):
-        return MeasuredEnergy(Energy(rule=rule.name if rule else None, rails=rails))
+    if rule is None:
+        # An unknown board: which of its rails contains another one is not known (rule 9).
+        return MeasuredEnergy(Energy(rails=rails))
+    if curve is None or not set(rule.total) <= rails.keys():
+        return MeasuredEnergy(Energy(rule=rule.name, rails=rails))
+
     counted = counter_total(samples, rule.total, window, reading.clock or 0.0)
     energy = Energy(
         rule=rule.name,
@@ -229,49 +278,108 @@ def measure_energy(
         counter_edge_joules=counted and counted.edge_joules,
     )
     integral = _by_integral(samples, curve, rule, window, reading, beats)
+    # A counter misses nothing between two readings, so it is better than their integral.
     gross = integral if counted is None else _by_counter(counted, reading)
     if gross is None:
         return MeasuredEnergy(energy)
-    update: dict[str, object] = {
+    figures = _gross_figures(gross, rule, window, inferences, units)
+    readings_disagree = False
+    if counted is not None and integral is not None:
+        figures |= {"integral_joules": integral.joules, "integral_interval": integral.interval}
+        readings_disagree = _are_apart(gross.interval, integral.interval)
+
+    baseline_drifted = baseline_disturbed = False
+    net = _net_of(samples, rule, gross, idle, window)
+    if net is not None:
+        baseline_disturbed = net.is_below_zero(gross.joules)
+        baseline_drifted = net.has_drifted and not baseline_disturbed
+        if baseline_disturbed:
+            figures |= _without_net(gross, net, rails, window)
+        else:
+            figures |= _net_figures(gross, net, inferences, units)
+    return MeasuredEnergy(
+        energy.model_copy(update=figures),
+        baseline_drifted=baseline_drifted,
+        baseline_disturbed=baseline_disturbed,
+        readings_disagree=readings_disagree,
+    )
+
+
+def _idle_power(
+    curve: Curve | None, phases: Mapping[PhaseName, Span], reading: Timing
+) -> _IdlePower:
+    """Return the module's power in the idle phases; no phase for an unknown board."""
+    if curve is None:
+        return _IdlePower([], None)
+    idle = _idle_phases(curve, phases, reading)
+    if not idle:
+        return _IdlePower([], None)
+    readings = [phase.readings for phase in idle]
+    return _IdlePower(idle, wander(readings, reading.averaging))
+
+
+def _energy_by_rail(
+    samples: WindowSlice, phases: Mapping[PhaseName, Span], reading: Timing, memory: float
+) -> dict[str, RailEnergy]:
+    """Return the energy of each rail that is known over the window."""
+    rails: dict[str, RailEnergy] = {}
+    for name, column in RAIL_POWER.by_label(samples.columns).items():
+        rail = _rail(samples, name, column, phases, reading, memory)
+        if rail is not None:
+            rails[name] = rail
+    return rails
+
+
+def _gross_figures(
+    gross: _Gross, rule: RailRule, window: Span, inferences: Figure | None, units: Figure | None
+) -> dict[str, object]:
+    """Return the fields of ``Energy`` that the gross energy gives."""
+    return {
         "gross_joules": gross.joules,
         "gross_method": gross.method,
         "gross_interval": gross.interval,
         "largest_uncertainty": _largest(gross.terms, gross.bounds),
         "offset_joules": rule.offset_watts and rule.offset_watts * window.seconds,
+        **_each("gross_joules_per_inference", gross.joules, gross.interval, inferences),
+        **per_unit("", gross.joules, gross.interval, units),
     }
-    update |= _each("gross_joules_per_inference", gross.joules, gross.interval, inferences)
-    update |= per_unit("", gross.joules, gross.interval, units)
-    readings_disagree = False
-    if counted is not None and integral is not None:
-        update |= {"integral_joules": integral.joules, "integral_interval": integral.interval}
-        readings_disagree = _are_apart(gross.interval, integral.interval)
-    net = None
-    if idle and quiet is not None:
-        levels = _idle_levels(samples, rule, idle, memory, by_counter=counted is not None)
-        net = _net(gross, idle, levels, quiet, window)
-    is_below_zero = net is not None and net.is_below_zero(gross.joules)
-    if net is not None and is_below_zero:
-        work, quiet_watts = gross.joules / window.seconds, net.baseline_watts
-        update["net_reason"] = (
-            f"idle power ({quiet_watts:.4g} W) was above the power of the work ({work:.4g} W)"
-        )
-        bare = {"baseline_watts": None, "net_joules": None}
-        update["rails"] = {name: rail.model_copy(update=bare) for name, rail in rails.items()}
-    elif net is not None:
-        update |= {"net_joules": net.joules, "baseline_watts": net.baseline_watts}
-        if net.interval is not None:
-            update |= {"net_interval": net.interval, "largest_uncertainty": net.largest}
-        # Without an interval the gross figure may stand: its rule is the number of samples. Net
-        # energy may be wrong by any drift or wander of the idle power.
-        if not net.has_drifted and (gross.terms is None or net.interval is not None):
-            update |= _each("net_joules_per_inference", net.joules, net.interval, inferences)
-            update |= per_unit("net_", net.joules, net.interval, units)
-    return MeasuredEnergy(
-        energy.model_copy(update=update),
-        baseline_drifted=net is not None and not is_below_zero and net.has_drifted,
-        baseline_disturbed=is_below_zero,
-        readings_disagree=readings_disagree,
+
+
+def _net_figures(
+    gross: _Gross, net: _Net, inferences: Figure | None, units: Figure | None
+) -> dict[str, object]:
+    """Return the fields of ``Energy`` that the energy above idle gives."""
+    figures: dict[str, object] = {
+        "net_joules": net.joules,
+        "baseline_watts": net.baseline_watts,
+    }
+    if net.interval is not None:
+        figures |= {"net_interval": net.interval, "largest_uncertainty": net.largest}
+    # Without an interval the gross figure may stand: its rule is the number of samples. Net energy
+    # may be wrong by any drift or wander of the idle power (rule 8).
+    if not net.has_drifted and (gross.terms is None or net.interval is not None):
+        figures |= _each("net_joules_per_inference", net.joules, net.interval, inferences)
+        figures |= per_unit("net_", net.joules, net.interval, units)
+    return figures
+
+
+def _without_net(
+    gross: _Gross, net: _Net, rails: Mapping[str, RailEnergy], window: Span
+) -> dict[str, object]:
+    """Return the fields of ``Energy`` that say why no energy is above idle.
+
+    Work that draws less than the idle board is not measured work: something else ran in the idle
+    phases, and no rail has idle power either.
+    """
+    work_watts = gross.joules / window.seconds
+    reason = (
+        f"idle power ({net.baseline_watts:.4g} W) was above the power of the work"
+        f" ({work_watts:.4g} W)"
     )
+    bare = {}
+    for name, rail in rails.items():
+        bare[name] = rail.model_copy(update={"baseline_watts": None, "net_joules": None})
+    return {"net_reason": reason, "rails": bare}
 
 
 def _by_counter(counted: CounterEnergy, reading: Timing) -> _Gross:
@@ -291,17 +399,17 @@ def _by_integral(
     beats: Sequence[Beat],
 ) -> _Gross | None:
     """Return the energy by the readings of power; ``None`` if they do not cover the window."""
-    found = window_energy(curve, window, reading)
-    if found is None:
+    energy = window_energy(curve, window, reading)
+    if energy is None:
         return None
-    sampling = sampling_watts(found.readings, beats)
-    if sampling is None or reading.clock is None or found.edges is None:
-        return _Gross(found.joules, "integral", None)
+    sampling = sampling_watts(energy.readings, beats)
+    if sampling is None or reading.clock is None or energy.edges is None:
+        return _Gross(energy.joules, "integral", None)
     terms = {
         "sampling": sampling * window.seconds,
-        "quantisation": _rounding(samples, rule, found.readings) * window.seconds,
+        "quantisation": _rounding(samples, rule, energy.readings) * window.seconds,
     }
-    return _Gross(found.joules, "integral", terms, found.edges)
+    return _Gross(energy.joules, "integral", terms, energy.edges)
 
 
 def _rounding(
@@ -309,21 +417,19 @@ def _rounding(
 ) -> float:
     """Return half the 95 % interval of the mean of some readings of the total by rounding."""
     columns = RAIL_POWER.by_label(samples.columns)
-    here = inside(
-        samples.times_ns, Span(begin_ns=readings.times_ns[0], end_ns=readings.times_ns[-1])
-    )
-    parts = []
+    positions = samples.inside(readings.times_ns[0], readings.times_ns[-1])
+    rounding = []
     for name in rule.total:
-        seen = [watts for watts in columns[name][here] if not isnan(watts)]
-        parts.append(quantisation_watts(seen, rule.step_watts(name), is_idle=is_idle))
-    return hypot(*parts)
+        watts = known_values(columns[name][positions])
+        rounding.append(quantisation_watts(watts, rule.step_watts(name), is_idle=is_idle))
+    return hypot(*rounding)
 
 
-def _are_apart(one: Interval | None, other: Interval | None) -> bool:
+def _are_apart(first: Interval | None, second: Interval | None) -> bool:
     """Return whether two intervals have nothing in common."""
-    if one is None or other is None:
+    if first is None or second is None:
         return False
-    return one.high < other.low or other.high < one.low
+    return first.high < second.low or second.high < first.low
 
 
 def _idle_levels(
@@ -334,13 +440,12 @@ def _idle_levels(
         levels = _counted_levels(samples, rule.total, idle)
         if levels:
             return levels
-    return [
-        _Level(
-            idle_watts(phase.readings, phase.span, memory),
-            _rounding(samples, rule, phase.readings, is_idle=True),
-        )
-        for phase in idle
-    ]
+    levels = []
+    for phase in idle:
+        watts = idle_watts(phase.readings, phase.span, memory)
+        rounding = _rounding(samples, rule, phase.readings, is_idle=True)
+        levels.append(_Level(watts, rounding))
+    return levels
 
 
 def _counted_levels(
@@ -357,37 +462,41 @@ def _counted_levels(
     return levels
 
 
-def _net(
-    gross: _Gross, idle: Sequence[_Idle], levels: Sequence[_Level], quiet: Wander, window: Span
-) -> _Net:
-    """Return the energy above idle; it has an interval if both idle phases are known."""
-    share = idle_share(idle[0].span, idle[-1].span, window)
-    difference = levels[-1].watts - levels[0].watts
-    baseline = _interpolated(idle, levels, window)
+def _net_of(
+    samples: WindowSlice, rule: RailRule, gross: _Gross, idle: _IdlePower, window: Span
+) -> _Net | None:
+    """Return the energy above idle; ``None`` without an idle phase.
+
+    It has an interval if both idle phases are known: one of them does not show how idle power
+    changed over the window.
+    """
+    if idle.wander is None:
+        return None
+    levels = _idle_levels(
+        samples, rule, idle.phases, idle.memory, by_counter=gross.method == "counter"
+    )
+    baseline = _interpolated(idle.phases, levels, window)
     net = _Net(gross.joules - baseline * window.seconds, baseline)
-    if len(idle) != len(IDLE_PHASES):
+    if len(idle.phases) != len(IDLE_PHASES):
         return net
-    same = quiet.watts((1.0, 1.0), inf, quiet.memory)
-    roundings = [level.rounding for level in levels]
-    edges = fsum(level.edges for level in levels)
-    unsure = hypot(same, *roundings) + edges
-    net = net._replace(has_drifted=baseline_drift(difference, unsure, net.joules / window.seconds))
-    if gross.terms is None or min(len(phase.readings.watts) for phase in idle) < FEWEST_POINTS:
+    difference = levels[-1].watts - levels[0].watts
+    unsure = _unsure_watts(idle.wander, levels)
+    has_drifted = baseline_drift(difference, unsure, net.joules / window.seconds)
+    net = net._replace(has_drifted=has_drifted)
+    fewest_readings = min(len(phase.readings.watts) for phase in idle.phases)
+    if gross.terms is None or fewest_readings < FEWEST_POINTS:
         return net
-    # Less one standard deviation, which is in ``idle_wander`` already. The nearer a
-    # difference is to certain, the less of it can be that noise.
-    doubt = min(1.0, 2 * max(0.0, 1 - abs(difference) / unsure)) if unsure else 0.0
-    moved = max(0.0, abs(difference) - doubt * unsure / 2.5) * window.seconds
-    drift = (-moved * (1 - share), moved * share)
-    if difference < 0:
-        drift = (-moved * share, moved * (1 - share))
-    at_edges = (levels[0].edges * (1 - share) + levels[-1].edges * share) * window.seconds
+
+    share = idle_share(idle.phases[0].span, idle.phases[-1].span, window)
+    drift = _drift_bounds(difference, unsure, share, window)
+    edge_watts = levels[0].edges * (1 - share) + levels[-1].edges * share
+    at_edges = edge_watts * window.seconds
     bounds = (gross.bounds[0] - at_edges, gross.bounds[1] + at_edges)
-    rounding = hypot(gross.terms.get("quantisation", 0.0), max(roundings) * window.seconds)
-    wandering = quiet.watts((1 - share, share), window.seconds, quiet.memory)
+    rounding = max(level.rounding for level in levels)
+    wandering = idle.wander.watts((1 - share, share), window.seconds, idle.memory)
     terms = {
         **gross.terms,
-        "quantisation": rounding,
+        "quantisation": hypot(gross.terms.get("quantisation", 0.0), rounding * window.seconds),
         "idle_wander": wandering * window.seconds,
     }
     return net._replace(
@@ -396,16 +505,43 @@ def _net(
     )
 
 
+def _unsure_watts(wander: Wander, levels: Sequence[_Level]) -> float:
+    """Return half the 95 % interval of the difference between both levels of idle power."""
+    wandering = wander.watts((1.0, 1.0), inf, wander.memory)
+    rounding = [level.rounding for level in levels]
+    edges = fsum(level.edges for level in levels)
+    return hypot(wandering, *rounding) + edges
+
+
+def _drift_bounds(difference: float, unsure: float, share: float, window: Span) -> _Bounds:
+    """Return the lowest and highest error of net energy by a change of idle power.
+
+    When the power changed between the idle phases is not known: at the begin of the window, at its
+    end, or at any time between. One standard deviation of the difference is left out, since it is
+    in ``idle_wander`` already. The nearer a difference is to certain, the less of it can be that
+    noise.
+    """
+    noise = 0.0
+    if unsure:
+        noise = min(1.0, 2 * max(0.0, 1 - abs(difference) / unsure))
+    # Half a 95 % interval is two standard deviations, with Student's factor two and a half.
+    moved = max(0.0, abs(difference) - noise * unsure / 2.5) * window.seconds
+    if difference < 0:
+        return (-moved * share, moved * (1 - share))
+    return (-moved * (1 - share), moved * share)
+
+
 def _idle_phases(curve: Curve, phases: Mapping[PhaseName, Span], reading: Timing) -> list[_Idle]:
     """Return the idle phases with readings, in order of time."""
-    found = []
-    for phase in IDLE_PHASES:
-        if phase in phases:
-            span = settled(phases[phase], reading)
-            readings = idle_readings(curve, span)
-            if readings is not None and span.seconds > 0:
-                found.append(_Idle(span, readings))
-    return found
+    idle = []
+    for name in IDLE_PHASES:
+        if name not in phases:
+            continue
+        span = settled(phases[name], reading)
+        readings = idle_readings(curve, span)
+        if readings is not None and span.seconds > 0:
+            idle.append(_Idle(span, readings))
+    return idle
 
 
 def _interpolated(idle: Sequence[_Idle], levels: Sequence[_Level], window: Span) -> float:
@@ -426,9 +562,8 @@ def _interval(joules: float, terms: _Terms | None, *bounds: _Bounds) -> Interval
     if terms is None:
         return None
     half = hypot(*terms.values())
-    low = joules + fsum(below for below, _ in bounds) - half
-    high = joules + fsum(above for _, above in bounds) + half
-    return Interval(low=low, high=high)
+    below, above = zip(*bounds, strict=True)
+    return Interval(low=joules + fsum(below) - half, high=joules + fsum(above) + half)
 
 
 def per_unit(
@@ -447,18 +582,21 @@ def _each(
     """
     if count is None:
         return {}
-    low = count.value if count.low is None else count.low
-    high = count.value if count.high is None else count.high
-    if low <= 0:
+    fewest, most = count.value, count.value
+    if count.low is not None and count.high is not None:
+        fewest, most = count.low, count.high
+    if fewest <= 0:
         return {}
     each: Interval | None = None
     if interval is not None:
-        ends = [limit / pieces for limit in (interval.low, interval.high) for pieces in (low, high)]
-        each = Interval(low=min(ends), high=max(ends))
+        low = min(interval.low / fewest, interval.low / most)
+        high = max(interval.high / fewest, interval.high / most)
+        each = Interval(low=low, high=high)
     return {name: joules / count.value, f"{name}_interval": each}
 
 
 def _largest(terms: _Terms | None, edges: _Bounds, drift: _Bounds = (0.0, 0.0)) -> str | None:
+    """Return the name of the largest error; ``None`` without an interval."""
     if terms is None:
         return None
     widths = {
@@ -477,27 +615,33 @@ def _rail(
     reading: Timing,
     memory: float,
 ) -> RailEnergy | None:
+    """Return the energy of one rail; ``None`` if it is not known over the window."""
     window, curve = phases["steady"], known(samples.times_ns, column)
     if window.seconds <= 0:
         return None
     counted = counter_energy(samples, name, window, reading.clock or 0.0)
-    if counted is None:
+    idle = _idle_phases(curve, phases, reading)
+    levels: list[_Level] = []
+    if counted is not None:
+        joules = counted.joules
+        levels = _counted_levels(samples, (name,), idle)
+    else:
         integral = window_energy(curve, window, reading)
         if integral is None:
             return None
         joules = integral.joules
-    else:
-        joules = counted.joules
-    idle = _idle_phases(curve, phases, reading)
-    levels = [] if counted is None else _counted_levels(samples, (name,), idle)
     if not levels:
-        levels = [_Level(idle_watts(one.readings, one.span, memory)) for one in idle]
-    baseline = _interpolated(idle, levels, window) if idle else None
+        levels = [_Level(idle_watts(phase.readings, phase.span, memory)) for phase in idle]
+    baseline: float | None = None
+    net: float | None = None
+    if levels:
+        baseline = _interpolated(idle, levels, window)
+        net = joules - baseline * window.seconds
     return RailEnergy(
         gross_joules=joules,
         mean_watts=joules / window.seconds,
         baseline_watts=baseline,
-        net_joules=None if baseline is None else joules - baseline * window.seconds,
+        net_joules=net,
         counter_joules=counted and counted.joules,
         counter_edge_joules=counted and counted.edge_joules,
         counter_fault=counter_fault(samples, name, window),

@@ -262,8 +262,16 @@ class Figure(Record):
     @classmethod
     def around(cls, value: float, half: float | None) -> "Figure":
         """Return a figure whose interval is symmetric."""
-        ends = {} if half is None else {"low": value - half, "high": value + half}
-        return cls(value=value, **ends)
+        if half is None:
+            return cls(value=value)
+        return cls(value=value, low=value - half, high=value + half)
+
+    @classmethod
+    def limited(cls, value: float, limits: Interval | None) -> "Figure":
+        """Return a figure with the interval that it has, if any."""
+        if limits is None:
+            return cls(value=value)
+        return cls(value=value, low=limits.low, high=limits.high)
 
     def times(self, factor: float) -> "Figure":
         """Return the figure in another unit, or with the other sign."""
