@@ -22,6 +22,8 @@ Damage = Callable[[Path, random.Random], object]
 _PAGE = 4096
 # A record is in two pages or more. A shorter part of it may be anywhere by chance.
 _LEAST_PART = 300
+# From the end of a run's transaction to the line of the log that reports it.
+_TELLING_SECONDS = 2.0
 _SAID = re.compile(r"store was damaged|log of the store|while the daemon ran|cannot be read")
 
 
@@ -175,6 +177,18 @@ def _is_whole(record: bytes, left: bytes) -> bool:
     return True
 
 
+def told_meanwhile(daemon: Daemon, first: int) -> set[str]:
+    """Return the runs that were reported while the files were copied and damaged.
+
+    The damage may have met them: they may be missing, but not without a word.
+
+    Args:
+        first: Number of runs that were reported before the copy.
+    """
+    time.sleep(_TELLING_SECONDS)
+    return set(daemon.told[first:])
+
+
 def judge(
     daemon: Daemon, told: set[str], kept: set[str], counted: float, *, is_exact: bool
 ) -> str | None:
@@ -216,13 +230,14 @@ def while_open(what: str, damage: Damage, destroys: str) -> Act:
                 other.execute("PRAGMA wal_checkpoint(PASSIVE)")
             daemon.wait_for_runs(chance.randrange(3))
         before = _counted(daemon)
-        told = set(daemon.told)
+        first = len(daemon.told)
         records = reports(daemon.database)
-        told &= {*records, *daemon.destroyed}
+        told = set(daemon.told[:first]) & {*records, *daemon.destroyed}
         damage(daemon.database, chance)
         kept = told if destroys == "nothing" else set()
         if destroys == "pages":
             kept = told & readable(daemon.database, records)
+        told |= told_meanwhile(daemon, first)
         # It looks at its file every five seconds; the number is on the page a second later.
         pause(daemon, 7)
         daemon.recovery()
@@ -291,10 +306,13 @@ def cut_on_full_disk(daemon: Daemon, chance: random.Random) -> str | None:
     """Cut the store while there is no room for the runs that are saved from it."""
     database = Path(f"/proc/{daemon.process.pid}/root{daemon.database}")
     daemon.wait_for_runs(3)
-    told, records = set(daemon.told), reports(database)
+    first = len(daemon.told)
+    records = reports(database)
     filler = fill(daemon)
     cut(0.5)(database, chance)
+    told = set(daemon.told[:first])
     kept = told & readable(database, records)
+    told |= told_meanwhile(daemon, first)
     daemon.wait_for_runs(2)
     filler.unlink()
     daemon.recovery()
