@@ -450,8 +450,8 @@ def test_beyond_the_queue_the_oldest_are_dropped_and_counted(receiver, start):
     series = series_of(page(live, ""))
     lost = series[f"{OWN}dropped_total", frozenset({("kind", "metrics"), ("reason", "overflow")})]
     assert max(found) - len(found) == lost
-    # The newest are there without a gap.
-    assert found[-5:] == [*range(found[-1] - 4, found[-1] + 1)]
+    # The first page is with the sender from the start. Those behind it were the oldest.
+    assert found[1] - found[0] > 5
 
 
 def test_killed_child_loses_nothing(receiver, start):
