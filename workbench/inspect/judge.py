@@ -15,7 +15,7 @@ from ...parsers.errors import UserError
 from ...parsers.inference.layers import ends_of_subgraph
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers, Placement, placement_of
 from ...parsers.onnx.costs import FLOATS, channels, convolution_kind, is_constant
-from ...parsers.onnx.graph import Graph, Node
+from ...parsers.onnx.graph import Graph, Node, Tensor
 from ...parsers.values import DLAS, decode_text
 from .costs import costs_of, number_parts
 from .layers import Names
@@ -43,7 +43,8 @@ from .rules import (
 
 _QUANTIZERS = ("DequantizeLinear", "QuantizeLinear")
 # The DLA keeps channels in packs of 32 bytes; tensor cores take packs of 16 bytes.
-_PACKS: dict[Literal["dla", "tensor_core"], int] = {"dla": 32, "tensor_core": 16}
+_Unit = Literal["dla", "tensor_core"]
+_PACKS: dict[_Unit, int] = {"dla": 32, "tensor_core": 16}
 # Images with these numbers of channels have formats of their own.
 _OF_IMAGES = (1, 3, 4)
 _NO_LAYER = "none"
@@ -95,31 +96,42 @@ def inspect_graph(
 def _judge(
     graph: Graph, node: Node, rules: RuleSet, precision: Precision, is_converted: bool
 ) -> JudgedNode:
+    """Return the placement of a node, and the rules that it breaks or leaves open."""
     op = f"{node.domain}.{node.op}" if node.domain else node.op
     judged = partial(JudgedNode, index=node.index, name=node.name, op=op)
     if is_constant(graph, node):
         return judged(placement="constant", reason="it is computed once, when the engine is built")
-    listed = None if node.domain else operators().get(node.op)
-    operator = listed or Operator()
+    known = None if node.domain else operators().get(node.op)
+    operator = known or Operator()
     layer = layer_of(graph, node, operator)
     if isinstance(layer, str):
         return judged(placement="folded", reason=layer)
     kind = layer.layer
-    is_quantization = kind == "quantization"
-    measures: Measures = {"is_known": (listed is not None,)}
-    if listed is not None:
-        measures["is_explicit_quantization"] = (is_quantization,)
-        measures["is_supported"] = (is_quantization or kind in rules.supported,)
     find = partial(_findings, rules, op, operator, kind or _NO_LAYER, precision)
-    found = find(measures)
-    if not found and is_quantization:
+    findings = find(_support(known, kind, rules))
+    if not findings and kind == "quantization":
         return judged(placement="folded", reason="it defines where to quantise")
-    if not found and kind is not None:
-        found = find(measures_of(graph, node, layer, precision, is_converted))
-    broken = tuple(one for one in found if not one.is_open)
+    if not findings and kind is not None:
+        findings = find(measures_of(graph, node, layer, precision, is_converted))
+    broken = tuple(finding for finding in findings if not finding.is_open)
     if broken:
         return judged(placement="gpu", layer=kind, findings=broken)
-    return judged(placement="unknown" if found else "dla", layer=kind, findings=found)
+    if findings:
+        return judged(placement="unknown", layer=kind, findings=findings)
+    return judged(placement="dla", layer=kind)
+
+
+def _support(known: Operator | None, kind: str | None, rules: RuleSet) -> Measures:
+    """Return the measures that need no shape: whether the DLA has this kind of layer at all."""
+    if known is None:
+        return {"is_known": (False,)}
+    is_quantization = kind == "quantization"
+    return {
+        "is_known": (True,),
+        "is_explicit_quantization": (is_quantization,),
+        # Quantisation has a rule of its own, with a better remedy.
+        "is_supported": (is_quantization or kind in rules.supported,),
+    }
 
 
 def _findings(
@@ -131,28 +143,32 @@ def _findings(
     measures: Measures,
 ) -> tuple[RuleFinding, ...]:
     """Return the rules that are broken or open."""
-    found = []
+    findings = []
     for rule in rules.rules:
         values = measures.get(rule.measure)
         is_kept = values is not None and rule.accepts(values)
         if is_kept or not rule.applies_to(kind, measures, precision):
             continue
-        # The table of operators has the best hint on operators and operations that the DLA lacks. A
-        # hint on a broken rule does not help if it is only unknown whether the rule is broken.
-        prefers_operator = rule.hint is None or rule.measure == "operation"
-        hint = (operator.hint if prefers_operator else None) or rule.hint
-        found.append(
+        findings.append(
             RuleFinding(
                 rule=rule.id,
                 requirement=rule.requirement,
                 found=_describe(rule, values, op),
-                hint=None if values is None else hint,
+                # A hint does not help if it is only unknown whether the rule is broken.
+                hint=None if values is None else _hint(rule, operator),
                 page=rules.pages[rule.page],
                 certainty=rule.certainty,
                 is_open=values is None or rule.outcome == "unknown",
             )
         )
-    return tuple(found)
+    return tuple(findings)
+
+
+def _hint(rule: Rule, operator: Operator) -> str | None:
+    """Return the operator's hint for an operation that the DLA lacks, else that of the rule."""
+    if operator.hint and (rule.hint is None or rule.measure == "operation"):
+        return operator.hint
+    return rule.hint
 
 
 def _describe(rule: Rule, values: tuple[Value, ...] | None, op: str) -> str:
@@ -171,11 +187,13 @@ def _describe(rule: Rule, values: tuple[Value, ...] | None, op: str) -> str:
 def _word(value: Value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
 def _verdict(nodes: Sequence[JudgedNode]) -> InspectVerdict:
-    places = {one.placement for one in nodes}
+    places = {node.placement for node in nodes}
     if "gpu" in places:
         return "mixed" if "dla" in places else "gpu"
     if "unknown" in places:
@@ -187,16 +205,15 @@ def _type_readiness(
     graph: Graph, rules: RuleSet, is_quantised: bool
 ) -> tuple[TypeReadiness, TypeReadiness]:
     """Return what the model needs for FP16 and for INT8."""
-    computed = {graph.tensor(name).dtype for node in graph.nodes for name in node.outputs if name}
+    computed = set()
+    for node in graph.nodes:
+        computed |= {graph.tensor(name).dtype for name in node.outputs if name}
     floats = [name for name in FLOATS if name in computed]
-    fp16: TypeVerdict
-    int8: TypeVerdict
     if rules.line.is_strongly_typed:
-        fp16 = "ready" if floats == ["float16"] else "convert"
-        int8 = "ready" if is_quantised else "convert"
+        fp16: TypeVerdict = "ready" if floats == ["float16"] else "convert"
+        int8: TypeVerdict = "ready" if is_quantised else "convert"
     else:
-        is_half = "float16" in floats and "float32" not in floats
-        fp16 = "convert" if "bfloat16" in floats else "ready" if is_half else "flag"
+        fp16 = _weak_fp16(floats)
         int8 = "convert" if is_quantised else "calibration"
     message = rules.types[f"fp16-{fp16}"].format(types=" and ".join(floats) or "no")
     return (
@@ -205,45 +222,63 @@ def _type_readiness(
     )
 
 
+def _weak_fp16(floats: Sequence[str]) -> TypeVerdict:
+    """Return what a model of these types needs for FP16 where the builder chooses types."""
+    if "bfloat16" in floats:
+        return "convert"
+    if "float16" in floats and "float32" not in floats:
+        return "ready"
+    return "flag"
+
+
 def _alignment(
     graph: Graph, judged: Sequence[JudgedNode], precision: Precision
 ) -> tuple[AlignmentHint, ...]:
     """Find convolutions whose channels do not fill the hardware's packs; most wasteful first."""
-    found = []
-    for one in judged:
-        node, ends = graph.nodes[one.index], channels(graph, graph.nodes[one.index])
+    hints: list[AlignmentHint] = []
+    for judged_node in judged:
+        node = graph.nodes[judged_node.index]
+        ends = channels(graph, node)
         # A depthwise convolution computes each channel alone.
-        if one.op not in CONVOLUTIONS or ends is None or node.groups > 1:
+        if judged_node.op not in CONVOLUTIONS or ends is None or node.groups > 1:
             continue
-        unit: Literal["dla", "tensor_core"] = "tensor_core" if one.placement == "gpu" else "dla"
-        multiple = _PACKS[unit] // (1 if precision == "int8" else 2)
-        is_image = node.inputs[0] in graph.inputs and ends[0] in _OF_IMAGES
-        sides: tuple[Literal["input", "output"], ...] = ("input", "output")
-        for side, count in zip(sides, ends, strict=True):
-            spare = -count % multiple
-            if spare and not (side == "input" and is_image):
-                found.append(
-                    AlignmentHint(
-                        index=node.index,
-                        name=node.name,
-                        channels=side,
-                        count=count,
-                        multiple=multiple,
-                        unit=unit,
-                        waste_ratio=spare / (count + spare),
-                    )
-                )
-    return tuple(sorted(found, key=lambda hint: (-hint.waste_ratio, hint.index, hint.channels)))
+        inputs, outputs = ends
+        unit: _Unit = "tensor_core" if judged_node.placement == "gpu" else "dla"
+        is_image = node.inputs[0] in graph.inputs and inputs in _OF_IMAGES
+        if not is_image:
+            hints += _uneven(node, "input", inputs, unit, precision)
+        hints += _uneven(node, "output", outputs, unit, precision)
+    return tuple(sorted(hints, key=lambda hint: (-hint.waste_ratio, hint.index, hint.channels)))
+
+
+def _uneven(
+    node: Node, side: Literal["input", "output"], count: int, unit: _Unit, precision: Precision
+) -> Iterator[AlignmentHint]:
+    """Yield a hint if channels do not fill the packs of the unit that computes them."""
+    multiple = _PACKS[unit] // (1 if precision == "int8" else 2)
+    spare = -count % multiple
+    if spare:
+        yield AlignmentHint(
+            index=node.index,
+            name=node.name,
+            channels=side,
+            count=count,
+            multiple=multiple,
+            unit=unit,
+            waste_ratio=spare / (count + spare),
+        )
 
 
 def _convolutions(graph: Graph) -> ConvolutionShare:
     """Count convolutions by kind."""
-    nodes = [node for node in graph.nodes if node.op in CONVOLUTIONS]
-    kinds = Counter[str](kind for node in nodes if (kind := convolution_kind(graph, node)))
-    dilated = sum(
-        any(gap > 1 for gap in node.attribute("dilations", tuple) or ()) for node in nodes
-    )
-    return ConvolutionShare(total=len(nodes), dilated=dilated, **kinds)
+    kinds = Counter[str]()
+    for node in graph.nodes:
+        if node.op in CONVOLUTIONS:
+            kinds["total"] += 1
+            kinds[convolution_kind(graph, node)] += 1
+            kinds["dilated"] += max(node.attribute("dilations", tuple) or (1,)) > 1
+    del kinds[""]  # neither pointwise nor in groups
+    return ConvolutionShare(**kinds)
 
 
 def _notes(
@@ -253,34 +288,56 @@ def _notes(
     rules: RuleSet,
     precision: Precision,
 ) -> Iterator[str]:
-    for tensor in map(graph.tensor, graph.inputs):
-        if not tensor.is_fixed:
-            lengths = ", ".join("?" if one is None else str(one) for one in tensor.shape or ())
-            fixed = tuple(one for one in (tensor.shape or ())[1:] if isinstance(one, int))
-            is_batch = tensor.rank == len(fixed) + 1
-            shape = "x".join(map(str, (1, *fixed))) if is_batch else "…"
-            yield f"input {tensor.name} is open: [{lengths}]; fix it: --shape {tensor.name}:{shape}"
-    unknown = sum(one.placement == "unknown" for one in nodes)
-    if unknown:
-        yield f"{unknown} node(s) are unknown; loadables are counted as if these ran on the GPU"
+    for name in graph.inputs:
+        if not graph.tensor(name).is_fixed:
+            yield _open_input(graph.tensor(name))
+    placements = Counter(node.placement for node in nodes)
+    if placements["unknown"]:
+        yield (
+            f"{placements['unknown']} node(s) are unknown; loadables are counted as if these ran"
+            " on the GPU"
+        )
     if len(loadables) > rules.loadable_limit:
         yield (
             f"{len(loadables)} loadables: a core holds {rules.loadable_limit} at once, "
             "those of all its models together"
         )
-    on_dla = [one for one in nodes if one.placement == "dla"]
-    alike = sum(one.layer in _ONE_SCALE for one in on_dla)
-    if precision == "int8" and alike:
-        yield f"INT8: {alike} pooling or concatenation layers: one scale for all tensors of each"
-    half = sum(one.op in _UPGRADED for one in on_dla)
-    if precision == "int8" and half:
-        yield f"INT8: {half} sigmoid, tanh or LRN layers: computed in FP16"
-    reshaped = [one.name for one in on_dla if one.layer == "fully_connected"]
+    on_dla = [node for node in nodes if node.placement == "dla"]
+    if precision == "int8":
+        yield from _int8_notes(on_dla)
+    reshaped = [node.name for node in on_dla if node.layer == "fully_connected"]
     if reshaped:
+        names = ", ".join(reshaped[:3])
+        more = " …" if len(reshaped) > 3 else ""
         yield (
-            f"after {', '.join(reshaped[:3])}{' …' if len(reshaped) > 3 else ''} TensorRT adds a "
-            "reshape on the GPU, which computes nothing; a convolution of 1 × 1 needs none"
+            f"after {names}{more} TensorRT adds a reshape on the GPU, which computes nothing; a"
+            " convolution of 1 × 1 needs none"
         )
+
+
+def _open_input(tensor: Tensor) -> str:
+    """Return the note on an input whose shape is open, with the option that fixes it."""
+    shape = tensor.shape or ()
+    lengths = ", ".join(["?" if length is None else str(length) for length in shape])
+    fixed = [str(length) for length in shape[1:] if isinstance(length, int)]
+    # The batch is usually 1. Which length another open dimension gets, only the user knows.
+    is_batch = tensor.rank == len(fixed) + 1
+    proposal = "x".join(["1", *fixed]) if is_batch else "…"
+    return f"input {tensor.name} is open: [{lengths}]; fix it: --shape {tensor.name}:{proposal}"
+
+
+def _int8_notes(on_dla: Sequence[JudgedNode]) -> Iterator[str]:
+    """Yield what INT8 changes for layers on the DLA."""
+    layers = Counter(node.layer for node in on_dla)
+    one_scale = sum(layers[layer] for layer in _ONE_SCALE)
+    if one_scale:
+        yield (
+            f"INT8: {one_scale} pooling or concatenation layers: one scale for all tensors of each"
+        )
+    operations = Counter(node.op for node in on_dla)
+    upgraded = sum(operations[op] for op in _UPGRADED)
+    if upgraded:
+        yield f"INT8: {upgraded} sigmoid, tanh or LRN layers: computed in FP16"
 
 
 # --- evidence: the builder of this machine, and engines that were built ---------------------------
@@ -316,17 +373,19 @@ def check_builder(graph: Graph, inspection: Inspection, answers: LayerAnswers) -
             remedy="run inspect --verify on a board that has a DLA",
         )
     names = Names(graph)
-    layers: defaultdict[int, list[LayerAnswer]] = defaultdict(list)
+    answers_by_node: defaultdict[int, list[LayerAnswer]] = defaultdict(list)
     for layer in answers.layers:
         if layer.kind not in _HELPERS and layer.on_dla is not None:
             for index in names.of_layer(layer):
-                layers[index].append(layer)
+                answers_by_node[index].append(layer)
     found: dict[int, _Found] = {}
-    shown_by = {}
-    for index, those in layers.items():
-        fits = all(layer.on_dla for layer in those)
-        found[index] = "dla" if fits else "gpu"
-        shown_by[index] = [layer.name for layer in those if layer.on_dla is fits]
+    shown_by: dict[int, list[str]] = {}
+    for index, layers in answers_by_node.items():
+        refused = [layer.name for layer in layers if not layer.on_dla]
+        if refused:
+            found[index], shown_by[index] = "gpu", refused
+        else:
+            found[index], shown_by[index] = "dla", [layer.name for layer in layers]
     return _compare(check, inspection, found, shown_by)
 
 
@@ -350,19 +409,31 @@ def check_engine(
     named: defaultdict[int, set[_Found]] = defaultdict(set)
     between: defaultdict[int, set[_Found]] = defaultdict(set)
     shown_by: defaultdict[int, list[str]] = defaultdict(list)
-    both: dict[_Found, tuple[str, ...]] = {"dla": placement.dla_layers, "gpu": placement.gpu_layers}
-    for side, layers in both.items():
+    sides: dict[_Found, tuple[str, ...]] = {
+        "dla": placement.dla_layers,
+        "gpu": placement.gpu_layers,
+    }
+    for side, layers in sides.items():
         for layer in layers:
             ends = ends_of_subgraph(layer)
-            for index in names.in_text(layer) if ends is None else names.between(*ends):
-                (named if ends is None else between)[index].add(side)
+            if ends is None:
+                indices: Sequence[int] = names.in_text(layer)
+                places = named
+            else:
+                indices = names.between(*ends)
+                places = between
+            for index in indices:
+                places[index].add(side)
                 shown_by[index].append(layer)
     for layer in placement.reformat_layers:
         for index in names.in_text(layer, whole=True):
             if inspection.nodes[index].layer in _REFORMATS:
                 named[index].add("gpu")
                 shown_by[index].append(layer)
-    found = {index: place for index, (place, *others) in (between | named).items() if not others}
+    found: dict[int, _Found] = {}
+    for index, at in (between | named).items():
+        if len(at) == 1:  # otherwise its layers contradict each other
+            found[index] = min(at)
     return _compare(partial(check, loadables=placement.loadables), inspection, found, shown_by)
 
 
@@ -378,30 +449,33 @@ def _compare(
             problem="no layer has the name of a node of this model",
             remedy="check that it belongs to this model",
         )
-    placed = [
-        (node, found[node.index])
-        for node in inspection.nodes
-        if node.index in found and node.placement not in ("constant", "folded")
-    ]
-    differences = tuple(
-        Disagreement(
-            index=node.index,
-            name=node.name,
-            op=node.op,
-            predicted=node.placement,
-            found=place,
-            layers=tuple(shown_by.get(node.index, ())),
-            rules=tuple(finding.rule for finding in node.findings),
-        )
-        for node, place in placed
-        if node.placement != place
-    )
-    answered = sum(node.placement == "unknown" for node, _ in placed)
+    compared = answered = 0
+    differences = []
+    for node in inspection.nodes:
+        place = found.get(node.index)
+        if place is None or node.placement in ("constant", "folded"):
+            continue
+        if node.placement == "unknown":
+            answered += 1
+        else:
+            compared += 1
+        if node.placement != place:
+            differences.append(
+                Disagreement(
+                    index=node.index,
+                    name=node.name,
+                    op=node.op,
+                    predicted=node.placement,
+                    found=place,
+                    layers=tuple(shown_by.get(node.index, ())),
+                    rules=tuple(finding.rule for finding in node.findings),
+                )
+            )
     return check(
-        compared=len(placed) - answered,
-        agreed=len(placed) - len(differences),
+        compared=compared,
+        agreed=compared + answered - len(differences),
         answered=answered,
-        differences=differences,
+        differences=tuple(differences),
     )
 
 
@@ -440,15 +514,15 @@ def _in_file(path: Path) -> BuiltPlacement:
         built = next(_built_in(document), None)
         if built is not None:
             return BuiltPlacement(built, str(path), _digest(document))
-        is_engine = isinstance(document, dict) and "Layers" in document
-        placement = placement_of((), text, "dla0") if is_engine else Placement()
-    is_empty = not placement.dla_layers and not placement.gpu_layers
-    if placement.verdict == "unknown" and is_empty and _LIST_OF_7.search(text):
-        raise UserError(
-            f"{path} has the list of layers that TensorRT 7 prints, in braces: it is not read",
-            "build the model with TensorRT 8.4 or newer, and give that log",
-        )
-    if placement.verdict == "unknown" and is_empty:
+        placement = Placement()
+        if isinstance(document, dict) and "Layers" in document:  # of the engine inspector
+            placement = placement_of((), text, "dla0")
+    if placement.verdict == "unknown" and not placement.dla_layers and not placement.gpu_layers:
+        if _LIST_OF_7.search(text):
+            raise UserError(
+                f"{path} has the list of layers that TensorRT 7 prints, in braces: it is not read",
+                "build the model with TensorRT 8.4 or newer, and give that log",
+            )
         raise UserError(f"{path} contains no placement of layers on a DLA", _FORMS)
     return BuiltPlacement(placement, str(path))
 
@@ -458,17 +532,20 @@ def _in_cache(name: str, directory: Path) -> BuiltPlacement | None:
         return None
     from ...collectors.backends.engine_cache import EngineCache
 
-    sidecars = (entry.sidecar for entry in EngineCache(directory).entries())
-    found = next((one for one in sidecars if one.key.startswith(name)), None)
-    if found is None:
-        return None
-    return BuiltPlacement(found.built.placement, f"engine {found.key[:12]} of {found.model}")
+    for entry in EngineCache(directory).entries():
+        sidecar = entry.sidecar
+        if sidecar.key.startswith(name):
+            source = f"engine {sidecar.key[:12]} of {sidecar.model}"
+            return BuiltPlacement(sidecar.built.placement, source)
+    return None
 
 
 def _in_store(name: str, path: Path) -> BuiltPlacement | None:
     from ...daemon.store.history import History
 
-    document = History(path).run(name) if is_file(path) else None
+    if not is_file(path):
+        return None
+    document = History(path).run(name)
     if document is None:
         return None
     placement = next(_built_in(document), None)
@@ -481,8 +558,8 @@ def _in_store(name: str, path: Path) -> BuiltPlacement | None:
 def _built_in(document: object) -> Iterator[Placement]:
     """Yield the placements of runs on a DLA, in a run's record or a comparison's result."""
     if isinstance(document, list):
-        for one in document:
-            yield from _built_in(one)
+        for element in document:
+            yield from _built_in(element)
     elif isinstance(document, dict):
         built = document.get("built")
         if document.get("device") in DLAS and isinstance(built, Mapping):
@@ -495,5 +572,5 @@ def _built_in(document: object) -> Iterator[Placement]:
 
 
 def _digest(document: object) -> str | None:
-    found = document.get("model_sha256") if isinstance(document, dict) else None
-    return found if isinstance(found, str) else None
+    digest = document.get("model_sha256") if isinstance(document, dict) else None
+    return digest if isinstance(digest, str) else None
