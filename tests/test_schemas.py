@@ -24,7 +24,7 @@ jsonschema = pytest.importorskip("jsonschema", reason="pip install jsonschema")
 __all__ = ["start"]
 
 # A daemon, programs that print lines or pages, and files of systemd.
-WITHOUT_JSON = {"run", "exec", "simulate", "report", "service", "completion"}
+WITHOUT_JSON = {"run", "exec", "simulate", "report", "service", "completion", "prove"}
 INSPECTOR = '{"Layers": [{"Name": "conv1", "LayerType": "CaskConvolution"}], "Bindings": []}'
 LINE = "RAM 936/3964MB (lfb 366x4MB) GR3D_FREQ 99%@921 VDD_IN 5139mW/4890mW tj@40C"
 RUNS = "name,start,end,inferences,place\na,1,20,400,door\n"

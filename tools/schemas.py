@@ -21,7 +21,6 @@ from tegrascope.workbench.commands.runs import RunList
 from tegrascope.workbench.commands.top import Screen
 from tegrascope.workbench.compare.report import Comparison
 from tegrascope.workbench.inspect.rules import Inspection
-from tegrascope.workbench.prove.report import Proof
 from tegrascope.workbench.results.records import BenchResult
 
 PAGE = Path(__file__).parents[1] / "docs/schemas.md"
@@ -79,7 +78,6 @@ OUTPUTS = {
     "engines-show": Output("engines show --json", "one object", CachedEngine.model_json_schema),
     "inspect": Output("inspect --json", "one object", Inspection.model_json_schema),
     "parse": Output("parse -f jsonl", "one object per line", Sample.model_json_schema),
-    "prove": Output("prove --json", "one object", Proof.model_json_schema),
     "run": Output(
         "runs show --json", "one object, as `exec --json FILE` writes", RunReport.model_json_schema
     ),

@@ -10,7 +10,5 @@ from .boards import board_at
 
 if __name__ == "__main__":
     root, file = map(Path, sys.argv[1:])
-    options = Namespace(
-        output=file, no_sudo=False, quick=False, json=False, allow_changes=True, anyway=False
-    )
+    options = Namespace(output=file, no_sudo=False, quick=False, allow_changes=True, anyway=False)
     sys.exit(examine(options, board_at(root), root / "state/prove"))

@@ -16,7 +16,6 @@ from ..prove.belief import beliefs
 from ..prove.probes import BoardAccess, probes
 from ..prove.report import (
     Document,
-    as_json,
     as_lines,
     boards_page,
     captures,
@@ -44,7 +43,6 @@ def add(option: Options) -> None:
     reading = option.one_of()
     reading("--show FILE", "print all that is in a file")
     reading("--report FILE", "merge files into one page", nargs="+", type=Path)
-    option("--json", "print verdicts and evidence as one JSON document")
     option("--captures DIR", "with --report: write their lines of tegrastats for make golden")
     option.state_dir("where the evidence so far is kept")
 
@@ -53,13 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Examine the board and write the file; or show a file, or merge some."""
     if arguments.show is not None:
         with open_output(arguments.output) as output:
-            document = read(arguments.show)
-            text = (
-                as_json(document)
-                if arguments.json
-                else "\n".join(map(printable, as_lines(document)))
-            )
-            print(text, file=output)
+            for line in as_lines(read(arguments.show)):
+                print(printable(line), file=output)
         return GOOD
     if arguments.report:
         return _report(arguments, [read(path) for path in arguments.report])
@@ -111,14 +104,11 @@ def examine(
         about = probes()[name].about
         print(f"[{spent:5.0f} s] step {number} of {len(probes())}: {about} …", file=sys.stderr)
     found = verdicts(memory.found)
-    if not arguments.json:
-        for name in CHECKS:
-            print(verdict_line(beliefs()[name], found[name]))
-        by_hand = len(found) - len(CHECKS)
-        print(f"{by_hand} more are checked by hand, with the commands of docs/on-a-board.md")
-    document = write(path, memory.found, private_words(board.machine))
-    if arguments.json:
-        print(as_json(document))
+    for name in CHECKS:
+        print(verdict_line(beliefs()[name], found[name]))
+    by_hand = len(found) - len(CHECKS)
+    print(f"{by_hand} more are checked by hand, with the commands of docs/on-a-board.md")
+    write(path, memory.found, private_words(board.machine))
     if all(one.missing != TIME_OVER for one in memory.found.values()):
         memory.forget()
     totals = ", ".join(f"{count} {state}" for state, count in counts(found.values()).items())

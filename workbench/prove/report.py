@@ -46,26 +46,7 @@ class Document(Record):
         return "–" if text in (None, "None") else str(text)
 
 
-class Proof(Record):
-    """The JSON output: verdicts by belief, and the evidence by probe."""
-
-    schema_version: Literal[1] = 1
-    tegrascope: str
-    verdicts: dict[str, Decision]
-    found: dict[str, Evidence]
-
-
-def as_json(document: Document) -> str:
-    """Return verdicts and evidence of a file as one JSON document."""
-    made = Proof(
-        tegrascope=document.tegrascope,
-        verdicts=verdicts(document.found),
-        found=document.found,
-    )
-    return made.model_dump_json(indent=2)
-
-
-def write(path: Path, found: Mapping[str, Evidence], private: Iterable[str]) -> Document:
+def write(path: Path, found: Mapping[str, Evidence], private: Iterable[str]) -> None:
     """Write the file; refuse if a private word is in it.
 
     Raises:
@@ -86,7 +67,6 @@ def write(path: Path, found: Mapping[str, Evidence], private: Iterable[str]) -> 
     ):
         # A fixed time: the clock of the machine is not part of the evidence.
         file.writestr(zipfile.ZipInfo(_MEMBER), text)
-    return document
 
 
 def read(path: Path) -> Document:
