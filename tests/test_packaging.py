@@ -107,11 +107,15 @@ def test_wheel_works_away_from_the_checkout(built, tmp_path):
         "folder = r.files('tegrascope') / 'grafana' / 'dashboards';"
         "print(*sorted(path.name for path in folder.iterdir()))"
     )
+    simulated = (
+        "from tegrascope.collectors.simulator.board import SimulatorSource;"
+        "next(SimulatorSource(interval_seconds=0.01).lines())"
+    )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     for command in (
         ["-c", code],
         ["-c", "from tegrascope.daemon.web.status_page import STATIC as d; d.iterdir()"],
-        ["-m", "tegrascope", "simulate", "--lines", "1"],
+        ["-c", simulated],
         ["-m", "tegrascope", "check-config", f"{tmp_path}/tegrascope/daemon/commands/demo.yaml"],
     ):
         told = subprocess.run(

@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,15 @@ def command(*arguments: object, cwd: Path, stdin: str | None = None) -> Any:
         check=False,
         env={**os.environ, "COLUMNS": "100"},
     )
+
+
+def first_lines(count: int, *arguments: object, cwd: Path) -> list[str]:
+    """Return the first lines that a command prints which does not end by itself."""
+    argv = [sys.executable, "-m", "tegrascope", *map(str, arguments)]
+    with subprocess.Popen(argv, cwd=cwd, stdout=subprocess.PIPE, text=True) as process:
+        lines = [line.rstrip("\n") for line in islice(process.stdout or (), count)]
+        process.terminate()
+    return lines
 
 
 @contextmanager
@@ -295,9 +305,9 @@ def part_live(_: Path) -> dict[str, Output]:
         doctor = command("doctor", "--json", "--state-dir", "state", cwd=here)
         found["doctor"] = schema(json.loads(doctor.stdout))
         for board in ("agx-orin-64gb", "orin-nx-16gb", "orin-nano-8gb"):
-            argv = ["simulate", "--board", board, "--interval", "20", "--lines", "8", "--seed", "7"]
+            argv = ["simulate", "--board", board, "--interval", "20", "--seed", "7"]
             for option in ([], ["--unprivileged"]):
-                lines = command(*argv, *option, cwd=here).stdout.splitlines()
+                lines = first_lines(8, *argv, *option, cwd=here)
                 words = [re.sub(r"[\d.]+", "0", line) for line in lines]
                 found[f"simulate {board} {option}"] = words
     return found

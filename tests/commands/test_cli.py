@@ -131,7 +131,7 @@ def test_help_has_an_example(command, capsys):
         (["zzz"], "invalid choice: 'zzz' (choose from "),
         (["runs"], "ACTION"),
         (["parse", "-f", "xml"], "invalid choice: 'xml'"),
-        (["simulate", "--lines", "0"], "'0' is not a number from 1 on"),
+        (["simulate", "--interval", "0"], "'0' is not a number from 1 on"),
         (["simulate", "--interval", "fast"], "'fast' is not a number from 1 on"),
         (["runs", "list", "-n", "-1"], "-n"),
         (["check-config"], "FILE"),
@@ -362,18 +362,9 @@ def test_empty_store_lists_no_run(tmp_path, capsys):
 
 
 def test_simulated_lines_are_parsed_without_remainder():
-    command = [
-        "simulate",
-        "--board",
-        "orin-nx-16gb",
-        "--interval",
-        "1",
-        "--seed",
-        "7",
-        "--lines",
-        "3",
-    ]
-    printed = run_cli(command)
+    command = [sys.executable, "-m", "tegrascope", "simulate", "--board", "orin-nx-16gb"]
+    pipe = ["sh", "-c", '"$@" | head -n 3', "sh", *command, "--interval", "1", "--seed", "7"]
+    printed = subprocess.run(pipe, capture_output=True, text=True, timeout=60, check=False)
     assert (printed.returncode, printed.stderr) == (0, "")
     samples = [parse_line(line) for line in printed.stdout.splitlines()]
     assert len(samples) == 3
@@ -383,10 +374,10 @@ def test_simulated_lines_are_parsed_without_remainder():
 
 def test_simulated_load_that_cannot_be_read_is_one_line(tmp_path, capsys):
     load = tmp_path / "load.csv"
-    assert main(["simulate", "--lines", "1", "--load", str(load)]) == 1
+    assert main(["simulate", "--load", str(load)]) == 1
     assert is_one_line(capsys.readouterr().err)
     load.write_text("at_seconds,lane,ratio\n0,gpu,2\n")
-    assert main(["simulate", "--lines", "1", "--load", str(load)]) == 1
+    assert main(["simulate", "--load", str(load)]) == 1
     printed = capsys.readouterr().err
     assert is_one_line(printed)
     assert "load.csv" in printed

@@ -52,9 +52,8 @@ class Kind:
 def simulated(board: str, *options: str) -> tuple[str, ...]:
     """Return lines of the simulator, made once."""
     argv = [sys.executable, "-m", "tegrascope", "simulate", "--board", board, "--interval", "1"]
-    made = subprocess.run(
-        [*argv, "--lines", "60", *options], capture_output=True, text=True, check=True
-    )
+    pipe = ["sh", "-c", '"$@" | head -n 60', "sh", *argv, *options]
+    made = subprocess.run(pipe, capture_output=True, text=True, check=True)
     return tuple(made.stdout.splitlines())
 
 

@@ -29,6 +29,8 @@ from ..results.document import Facts, print_document
 from ..results.layers import layer_table
 
 _TITLES = ("engine", "model", "device", "batch", "precision", "MB", "verdict", "used")
+# A build that hangs and that nobody watches ends then. Others use Ctrl-C or timeout(1).
+_LONGEST_SECONDS = 86_400.0
 _PHASES = {"load": "loads the model", "warm_up": "runs it once"}
 
 
@@ -215,7 +217,7 @@ def _work(arguments: argparse.Namespace, device: str, **changes: object) -> tupl
             found.append(event.built)
 
     with closing(Executor(device)) as executor:
-        verdict = executor.run(order, arguments.timeout, on_event)
+        verdict = executor.run(order, _LONGEST_SECONDS, on_event)
     if verdict.outcome == "ok":
         return GOOD, found
     is_available = verdict.skip_reason != "unavailable"
@@ -290,8 +292,6 @@ def add(option: Options) -> None:
     )
     building("--json", "print one JSON object, with what is recorded of each engine")
     building("--again", "even if it is there: beside other work a worse one may have been built")
-    words = "give up after so long (default: %(default)s)"
-    building("--timeout SECONDS", words, default=3600.0)
     calibrating = add_command(
         actions,
         "calibrate",
@@ -305,7 +305,6 @@ def add(option: Options) -> None:
     calibrating("--method", "(default: %(default)s)", choices=tuple(ALGORITHMS), default="entropy")
     calibrating("--batch N", "inputs at once (default: %(default)s)", default=1)
     calibrating.preprocess()
-    calibrating("--timeout SECONDS", words, default=3600.0)
     example = "tegrascope engines prune --older-than 30d"
     pruning = add_command(actions, "prune", prune_engines, example, "remove engines")
     which = pruning.one_of(required=True)

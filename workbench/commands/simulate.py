@@ -2,7 +2,6 @@
 
 import argparse
 import signal
-from itertools import islice
 
 from ...collectors.simulator.board import SimulatorSource
 from ...collectors.simulator.physics import read_load_file
@@ -20,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: source.stop())
-    for line in islice(source.lines(), arguments.lines):
+    for line in source.lines():
         print(line.value, flush=True)
     return 0
 
@@ -45,4 +44,3 @@ def add(option: Options) -> None:
     option("--seed N", type=int, default=0)
     option("--load FILE", "CSV of at_seconds,lane,ratio")
     option("--unprivileged", "print only the fields that an ordinary user sees")
-    option("--lines N", "stop after so many")
