@@ -133,50 +133,59 @@ class Executor:
             self.close()
         self._process = order.process
         is_new = self._child is None
-        if is_new and (refusal := self._start(timeout_seconds)) is not None:
-            return refusal
+        if is_new:
+            refusal = self._start(timeout_seconds)
+            if refusal is not None:
+                return refusal
         child = self._child
         if child is None:
             return _CANCELLED
         order = order.model_copy(update={"timeout_seconds": timeout_seconds})
         if not child.send(events.render_event(order)):
             return self._bury(child, "does not take orders")
+        verdict = self._follow(child, order.run_id, until_ns, timeout_seconds, on_event)
+        if verdict is not None:
+            return verdict
+        if is_new:
+            return self._bury(child, "declines its first order")
+        # The worker has loaded another model: another worker gets the order.
+        self.close()
+        left_seconds = max(0.0, (until_ns - self._clock.monotonic_ns()) / 1e9)
+        return self._run(order, left_seconds, on_event)
+
+    def _follow(
+        self,
+        child: LineChild,
+        run_id: str,
+        until_ns: int,
+        timeout_seconds: float,
+        on_event: Callable[[events.RunEvent], None],
+    ) -> Verdict | None:
+        """Pass on the events of a run until its end; return None if the worker declines it."""
         phase = "start"
         while True:
-            left = (until_ns - self._clock.monotonic_ns()) / 1e9
-            got = child.read(max(0.0, left))
-            if isinstance(got, Stamped):
-                try:
-                    event = events.parse_run_event(got.value)
-                except ParseError:
-                    continue
-                if isinstance(event, events.Hello) or event.run_id != order.run_id:
+            left_seconds = (until_ns - self._clock.monotonic_ns()) / 1e9
+            line = child.read(max(0.0, left_seconds))
+            if isinstance(line, Stamped):
+                event = _read_event(line.value, run_id)
+                if event is None:
                     continue
                 if isinstance(event, events.Declined):
-                    if is_new:
-                        return self._bury(child, "declines its first order")
-                    self.close()
-                    left = (until_ns - self._clock.monotonic_ns()) / 1e9
-                    return self._run(order, max(0.0, left), on_event)
+                    return None
+                on_event(event)
                 if isinstance(event, events.Finished):
-                    on_event(event)
-                    log = () if event.ending == "ok" else child.last_words
-                    if event.ending == "unavailable":
-                        return Verdict("skipped", event.reason, "unavailable", log)
-                    return Verdict(event.ending, event.reason, log=log)
+                    return _verdict_of(event, child)
                 if isinstance(event, events.Phase):
                     phase = event.phase
-                on_event(event)
-            elif got is Quiet.WOKEN:
-                if self._cancelled.is_set():
-                    self.close()
-                    return _CANCELLED
-            elif got is Quiet.TIMEOUT:
+            elif line is Quiet.TIMEOUT:
                 self.close()
                 reason = f"no end after {timeout_seconds:g} s, in phase {phase}; worker killed"
                 return Verdict("timeout", reason, log=child.last_words)
-            else:
+            elif line is Quiet.END:
                 return self._bury(child, f"ended in phase {phase}")
+            elif self._cancelled.is_set():
+                self.close()
+                return _CANCELLED
 
     def _start(self, timeout_seconds: float) -> Verdict | None:
         """Start a worker and wait for its first message; return the error, if any."""
@@ -213,6 +222,24 @@ class Executor:
         words = self._secrets.cover(words)
         _LOG.warning("%s: the worker %s%s", self.device, what, words)
         return Verdict("failed", f"the worker {what}{words}", log=child.last_words)
+
+
+def _read_event(line: str, run_id: str) -> events.RunEvent | None:
+    """Return the event of a line, or None if the line has none of this run."""
+    try:
+        event = events.parse_run_event(line)
+    except ParseError:
+        return None
+    if isinstance(event, events.Hello) or event.run_id != run_id:
+        return None
+    return event
+
+
+def _verdict_of(event: events.Finished, child: LineChild) -> Verdict:
+    log = () if event.ending == "ok" else child.last_words
+    if event.ending == "unavailable":
+        return Verdict("skipped", event.reason, "unavailable", log)
+    return Verdict(event.ending, event.reason, log=log)
 
 
 def _secrets_of(order: events.Order) -> Secrets:
