@@ -114,10 +114,11 @@ OTLP_REMEDY = f"{PIP_INSTALL} opentelemetry-exporter-otlp-proto-common opentelem
 
 
 def _split(value: object) -> object:
-    words = tuple(shlex.split(value)) if isinstance(value, str) else value
-    if isinstance(words, (list, tuple)) and any("\0" in str(word) for word in words):
+    if isinstance(value, str):
+        value = tuple(shlex.split(value))
+    if isinstance(value, (list, tuple)) and any("\0" in str(word) for word in value):
         raise ValueError("a command has no NUL character; remove it")
-    return words
+    return value
 
 
 def _one_of(kind: str, known: Collection[str]) -> AfterValidator:
@@ -168,11 +169,11 @@ if TYPE_CHECKING:
     class _Sources(Section):
         nvml: NvmlSettings = NvmlSettings()
 else:
-    _Sources = create_model(
-        "_Sources",
-        __base__=Section,
-        **{name: (kind, kind()) for name in SOURCES for kind in [source_settings(name)]},
-    )
+    _fields = {}
+    for _name in SOURCES:
+        _settings = source_settings(_name)
+        _fields[_name] = (_settings, _settings())
+    _Sources = create_model("_Sources", __base__=Section, **_fields)
 
 
 class Telemetry(_Sources):
@@ -284,38 +285,52 @@ class Workload(InferenceSettings, Section):
         return {"unit": units.get(metric, "token"), **_WITHOUT_WORK_OF_OURS, **value}
 
     @model_validator(mode="after")
-    def _is_one_thing(self) -> "Workload":
+    def _has_one_schedule(self) -> "Workload":
         if self.every is not None and self.cron is not None:
             raise ValueError("give every or cron, not both; with neither it runs on demand")
         if self.duration is not None and self.count is not None:
             raise ValueError("give duration or count, not both")
         if self.every is not None and self.jitter >= self.every:
             raise ValueError("jitter must be shorter than every")
+        return self
+
+    @model_validator(mode="after")
+    def _has_only_keys_of_a_window(self) -> "Workload":
+        if not self.is_window:
+            return self
+        others = ", ".join(sorted(self.model_fields_set - _OF_A_WINDOW))
+        if others:
+            raise ValueError(
+                f"{others}: an application that marks its own windows decides that itself; "
+                f"with backend: window, use {', '.join(sorted(_OF_A_WINDOW - {'backend'}))}"
+            )
+        if self.timeout_seconds > _LONGEST_WINDOW_SECONDS:
+            raise ValueError("the timeout of a window is at most 1h")
+        return self
+
+    @model_validator(mode="after")
+    def _has_one_subject_that_fits_its_backend(self) -> "Workload":
         if self.is_window:
-            others = ", ".join(sorted(self.model_fields_set - _OF_A_WINDOW))
-            if others:
-                raise ValueError(
-                    f"{others}: an application that marks its own windows decides that itself; "
-                    f"with backend: window, use {', '.join(sorted(_OF_A_WINDOW - {'backend'}))}"
-                )
-            if self.timeout_seconds > _LONGEST_WINDOW_SECONDS:
-                raise ValueError("the timeout of a window is at most 1h")
-        elif len(given := [key for key in ("model", *SUBJECTS) if getattr(self, key)]) != 1:
+            return self
+        given = [key for key in ("model", *SUBJECTS) if getattr(self, key)]
+        if len(given) != 1:
             raise ValueError(
                 "give one of model (an ONNX file, builtin:resnet50 or builtin:mobilenet), "
                 "command (a program that infers), scrape (the counter of a server) and server "
                 "(one that gets prompts); or backend: window, for an application that marks its "
                 "own inference"
             )
-        elif (wanted := find_backend(self.backend_in_force).runs) != given[0]:
-            raise ValueError(f"backend: {self.backend} goes with {wanted}, not with {given[0]}")
-        elif self.plugins and not find_backend(self.backend_in_force).uses_tensorrt:
+        backend = find_backend(self.backend_in_force)
+        if backend.runs != given[0]:
+            what = f"backend: {self.backend} goes with {backend.runs}, not with {given[0]}"
+            raise ValueError(what)
+        if self.plugins and not backend.uses_tensorrt:
             raise ValueError("plugins are for TensorRT: backend: tensorrt or trtexec")
-        elif self.engine_capability == "dla_standalone" and not self.runs_loadable:
+        if self.engine_capability == "dla_standalone" and not self.runs_loadable:
             raise ValueError("engine_capability: dla_standalone goes with backend: cudla")
-        elif self.device == "external" and self.model is not None:
+        if self.device == "external" and self.model is not None:
             raise ValueError("external is a device of other programs, not of a back-end of ours")
-        elif self.deadline is not None and self.command is not None:
+        if self.deadline is not None and self.command is not None:
             raise ValueError(
                 "a command reports no latency, so it has no deadline: leave it out, or use "
                 "backend: window"
@@ -333,12 +348,14 @@ class Workload(InferenceSettings, Section):
     @property
     def backend_in_force(self) -> str:
         """The configured back-end, or the default for command and device."""
-        subject = next((key for key in SUBJECTS if getattr(self, key) is not None), None)
-        if subject is not None and self.backend is None:
-            return SUBJECTS[subject]
-        if self.engine_capability == "dla_standalone" and self.backend is None:
+        if self.backend is not None:
+            return self.backend
+        for subject, backend in SUBJECTS.items():
+            if getattr(self, subject) is not None:
+                return backend
+        if self.engine_capability == "dla_standalone":
             return LOADABLE_BACKEND
-        return self.backend or default_backend(self.device)
+        return default_backend(self.device)
 
     @property
     def runs_loadable(self) -> bool:
@@ -353,7 +370,9 @@ class Workload(InferenceSettings, Section):
     @property
     def model_name(self) -> str | None:
         """The model: its file, ``builtin:`` and a name, or the name that its server has for it."""
-        return self.model or (None if self.server is None else self.server.model)
+        if self.model is None and self.server is not None:
+            return self.server.model
+        return self.model
 
     @property
     def labels(self) -> dict[str, str]:
@@ -370,13 +389,20 @@ class Workload(InferenceSettings, Section):
     @property
     def steady_seconds(self) -> float | None:
         """Length of the steady phase; ``None`` where a count decides."""
-        return None if self.count is not None else self.duration or 10.0
+        if self.count is not None:
+            return None
+        return self.duration or 10.0
 
     @property
     def timeout_seconds(self) -> float:
         """Timeout of a run: twice its planned time, and time to build and load; of a window."""
+        if self.timeout is not None:
+            return self.timeout
+        if self.is_window:
+            return 600.0
+        # Nobody knows how long a count of inferences takes.
         planned = self.warm_up + 2 * self.baseline + (self.steady_seconds or 300.0)
-        return self.timeout or (600.0 if self.is_window else 2 * planned + 120.0)
+        return 2 * planned + 120.0
 
 
 class StoreSettings(Section):
@@ -493,17 +519,18 @@ class Config(Section):
     def advice(self) -> list[str]:
         """Return the remedies: of a missing package, and of energy that will be withheld."""
         settings = self.telemetry.settings
-        found = []
+        remedies = []
         # The name of a package inside it would import what is above it.
         if self.otlp is not None and find_spec("opentelemetry") is None:
-            found.append(f"otlp: nothing is sent without its packages: {OTLP_REMEDY}")
+            remedies.append(f"otlp: nothing is sent without its packages: {OTLP_REMEDY}")
         if settings.is_recorded:
-            return found
+            return remedies
         interval = settings.interval_in_force(self.telemetry.interval)
         needed = max(_FEWEST_SECONDS, _LEAST_MARGIN * _FEWEST_SAMPLES * interval)
         enough = ceil(max(_FEWEST_SECONDS, _MARGIN * _FEWEST_SAMPLES * interval))
-        is_short = interval <= _SHORT_INTERVAL_SECONDS
-        shorter = "" if is_short else f"; or 15s, and {settings.interval_hint}"
+        shorter = ""
+        if interval > _SHORT_INTERVAL_SECONDS:
+            shorter = f"; or 15s, and {settings.interval_hint}"
         idle = ceil(_MARGIN * _IDLE_SAMPLES * interval + _IDLE_SETTLING_SECONDS)
         # Many workloads have the same settings: each remedy is one line with their names.
         names: dict[str, list[str]] = {}
@@ -511,6 +538,7 @@ class Config(Section):
             if workload.is_window:
                 continue
             seconds, baseline = workload.steady_seconds, workload.baseline
+            usable_baseline = baseline - min(_IDLE_SETTLING_SECONDS, baseline / 4)
             at = f"at an interval of {interval:g} s"
             if seconds is not None and seconds < needed:
                 words = (
@@ -518,13 +546,12 @@ class Config(Section):
                     f" duration: {enough}s{shorter}"
                 )
                 names.setdefault(words, []).append(workload.name)
-            elif (
-                0 < baseline - min(_IDLE_SETTLING_SECONDS, baseline / 4) < _IDLE_SAMPLES * interval
-            ):
+            elif 0 < usable_baseline < _IDLE_SAMPLES * interval:
                 words = (
                     f"idle phases of {baseline:g} s {at} are too short for net energy:"
                     f" baseline: {idle}s"
                 )
                 names.setdefault(words, []).append(workload.name)
-        found += [f"{some_of(each)}: {words}" for words, each in names.items()]
-        return found
+        for words, workloads in names.items():
+            remedies.append(f"{some_of(workloads)}: {words}")
+        return remedies

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -113,22 +113,41 @@ def read_settings(text: str, path: Path, model: type[M]) -> SettingsFile[M]:
     try:
         return SettingsFile(model.model_validate(data or {}), path, lines)
     except ValidationError as error:
-        found = sorted(
-            (_line_of(lines, e["loc"]), _message(e, model, lines)) for e in error.errors()
-        )
-        raise ConfigError(path, [_at(path, line, message) for line, message in found]) from None
+        problems = []
+        for problem in error.errors():
+            problems.append((_line_of(lines, problem["loc"]), _message(problem, model, lines)))
+        problems.sort()
+        raise ConfigError(path, [_at(path, line, message) for line, message in problems]) from None
 
 
-def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
-    """Return the content of a document and the line of every key."""
-    import yaml
+class _KeyLines:
+    """The line of every key of a document; raises ``ConfigError`` at what no settings contain."""
 
-    lines: dict[Place, int] = {}
-    twice = []
-    left = _MOST_VALUES
+    def __init__(self, path: Path) -> None:
+        self.lines: dict[Place, int] = {}
+        self.repeated_keys: list[str] = []
+        self._path = path
+        self._values_left = _MOST_VALUES
 
-    def check_scalar(node: Any, place: Place) -> None:
-        if not isinstance(node, yaml.ScalarNode):
+    def add(self, node: Any, place: Place = ()) -> None:
+        """Note the keys of a node of YAML and of all nodes in it."""
+        self._check_scalar(node, place)
+        for name, marked, value in _items_of(node):
+            inner_place, line = (*place, name), marked.start_mark.line + 1
+            self._check_scalar(marked, inner_place)
+            self._values_left -= 1
+            if self._values_left < 0:
+                message = f"over {_MOST_VALUES} values; write fewer, or fewer aliases (*name)"
+                raise ConfigError(self._path, [_at(self._path, line, message)])
+            if inner_place in self.lines:
+                problem = _at(self._path, line, f"{_key(inner_place)}: given twice")
+                self.repeated_keys.append(problem)
+            self.lines[inner_place] = line
+            self.add(value, inner_place)
+
+    def _check_scalar(self, node: Any, place: Place) -> None:
+        """Raise at text that is too long to convert, or that is no Unicode."""
+        if not _is_scalar(node):
             return
         if len(node.value) > _LONGEST_VALUE:
             message = f"a value of over {_LONGEST_VALUE} characters; write a shorter one"
@@ -137,38 +156,44 @@ def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
             message = f"{what}; write the character itself, or \\U and eight digits"
         else:
             return
-        raise ConfigError(path, [_at(path, node.start_mark.line + 1, message)])
+        raise ConfigError(self._path, [_at(self._path, node.start_mark.line + 1, message)])
 
-    def note(node: Any, place: Place) -> None:
-        nonlocal left
-        items: Iterable[tuple[str | int, Any, Any]] = ()
-        if isinstance(node, yaml.MappingNode):
-            items = ((str(key.value), key, value) for key, value in node.value)
-        elif isinstance(node, yaml.SequenceNode):
-            items = ((index, value, value) for index, value in enumerate(node.value))
-        for name, marked, value in items:
-            here, line = (*place, name), marked.start_mark.line + 1
-            check_scalar(marked, here)
-            left -= 1
-            if left < 0:
-                message = f"over {_MOST_VALUES} values; write fewer, or fewer aliases (*name)"
-                raise ConfigError(path, [_at(path, line, message)])
-            if here in lines:
-                twice.append(_at(path, line, f"{_key(here)}: given twice"))
-            lines[here] = line
-            check_scalar(value, here)
-            note(value, here)
 
+def _is_scalar(node: Any) -> bool:
+    import yaml
+
+    return isinstance(node, yaml.ScalarNode)
+
+
+def _items_of(node: Any) -> Iterator[tuple[str | int, Any, Any]]:
+    """Yield the key or index of each value in a node, the node that has its line, and the value."""
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield str(key.value), key, value
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield index, value, value
+
+
+def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
+    """Return the content of a document and the line of every key."""
+    import yaml
+
+    keys = _KeyLines(path)
+    data = None
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        check_scalar(node, ())
-        note(node, ())
-        data = None if node is None else loader.construct_document(node)
+        if node is not None:
+            keys.add(node)
+            data = loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
+        line = 0 if mark is None else mark.line + 1
         message = str(getattr(error, "problem", None) or error).splitlines()[0]
-        raise ConfigError(path, [_at(path, mark.line + 1 if mark else 0, message)]) from None
+        raise ConfigError(path, [_at(path, line, message)]) from None
     except RecursionError:
         reason = "it contains itself, or is nested too deeply"
         raise ConfigError(path, [f"{path}: cannot be read: {reason}"]) from None
@@ -178,9 +203,9 @@ def _read_yaml(text: str, path: Path) -> tuple[Any, dict[Place, int]]:
         words = str(error).partition(";")[0]
         reason = f"a date, a number or a tag is not valid ({words})"
         raise ConfigError(path, [f"{path}: cannot be read: {reason}"]) from None
-    if twice:
-        raise ConfigError(path, twice)
-    return data, lines
+    if keys.repeated_keys:
+        raise ConfigError(path, keys.repeated_keys)
+    return data, keys.lines
 
 
 def _at(path: Path, line: int, message: str) -> str:
@@ -202,9 +227,12 @@ def _message(error: Any, model: type[BaseModel], lines: Mapping[Place, int]) -> 
         known = _keys_at(where[:-1], model)
         near = get_close_matches(str(where[-1]), known, n=1, cutoff=0.5)
         meant = _MEANT.get(str(where[-1]))
-        near = [meant] if meant in known else near
-        advice = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-        message = f"unknown key; {advice}"
+        if meant in known:
+            message = f"unknown key; did you mean {meant}?"
+        elif near:
+            message = f"unknown key; did you mean {near[0]}?"
+        else:
+            message = f"unknown key; known are {', '.join(known)}"
     elif kind == "model_type":
         message = "must be a mapping; known keys are " + ", ".join(_keys_at(where, model))
     elif kind == "value_error":
@@ -222,11 +250,13 @@ def _message(error: Any, model: type[BaseModel], lines: Mapping[Place, int]) -> 
 
 def _is_duration(where: Sequence[int | str], model: type[BaseModel]) -> bool:
     """Return whether a key is a time, which may have a unit."""
-    *parents, key = where or ("",)
-    inner = _model_at(parents, model)
-    field = None if inner is None else inner.model_fields.get(str(key))
-    validators = () if field is None else field.metadata
-    return any(getattr(one, "func", None) is read_duration for one in validators)
+    if not where:
+        return False
+    inner = _model_at(where[:-1], model)
+    if inner is None or str(where[-1]) not in inner.model_fields:
+        return False
+    validators = inner.model_fields[str(where[-1])].metadata
+    return any(getattr(validator, "func", None) is read_duration for validator in validators)
 
 
 def _bound_of_duration(error: Any) -> str:
@@ -250,15 +280,19 @@ def _shown(value: object) -> str:
 
 def _line_of(lines: Mapping[Place, int], where: Sequence[str | int]) -> int:
     """Return the line of a key, or of its nearest parent that is in the file."""
-    places = (tuple(where[:length]) for length in range(len(where), 0, -1))
-    return next((lines[place] for place in places if place in lines), 1)
+    for length in range(len(where), 0, -1):
+        place = tuple(where[:length])
+        if place in lines:
+            return lines[place]
+    return 1
 
 
 def _keys_at(where: Sequence[int | str], model: type[BaseModel]) -> list[str]:
     """Return the keys that are valid at a place."""
     inner = _model_at(where, model)
-    fields = {} if inner is None else inner.model_fields
-    return sorted(field.alias or name for name, field in fields.items())
+    if inner is None:
+        return []
+    return sorted(field.alias or name for name, field in inner.model_fields.items())
 
 
 def _model_at(where: Sequence[int | str], model: type[BaseModel]) -> type[BaseModel] | None:
@@ -274,10 +308,15 @@ def _model_at(where: Sequence[int | str], model: type[BaseModel]) -> type[BaseMo
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     if get_origin(annotation) in (Union, UnionType, tuple, list, Annotated):
-        return next((found for arg in get_args(annotation) if (found := _model_in(arg))), None)
+        for argument in get_args(annotation):
+            model = _model_in(argument)
+            if model is not None:
+                return model
+        return None
     # Python 3.10 calls tuple[X, ...] a type as well.
-    if get_origin(annotation) is None and isinstance(annotation, type):
-        return annotation if issubclass(annotation, BaseModel) else None
+    is_class = get_origin(annotation) is None and isinstance(annotation, type)
+    if is_class and issubclass(annotation, BaseModel):
+        return annotation  # type: ignore[no-any-return]
     return None
 
 
