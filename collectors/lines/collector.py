@@ -101,8 +101,10 @@ class LineCollector(ABC):
                     len(block),
                 )
             self.backlog += len(block)
+        if not block:
+            return
         following = len(block)
-        for sample in self._timed(block) if block else ():
+        for sample in self._timed(block):
             following -= 1
             self.samples += 1
             yield replace(sample, following=following)
@@ -236,8 +238,9 @@ def usual_lateness(behind: Sequence[float]) -> float | None:
 
 def regular_lateness(usual: float | None) -> float:
     """Return the lateness that is more than a line normally takes; otherwise 0."""
-    is_late = usual is not None and SHORTEST_LATENESS < usual <= LONGEST_LATENESS
-    return usual if usual is not None and is_late else 0.0
+    if usual is not None and SHORTEST_LATENESS < usual <= LONGEST_LATENESS:
+        return usual
+    return 0.0
 
 
 class Arrivals:
@@ -270,42 +273,66 @@ class Arrivals:
         ``printed`` are the times that the lines print, and ``interval_seconds`` is the configured
         interval, which counts until there is another read.
         """
-        count = len(printed)
-        self._note_read(arrived_ns, wall_ns, count)
-        default_ns = (interval_seconds or 1.0) * 1e9
-        interval = statistics.median(self._steps) if self._steps else default_ns
+        self._note_read(arrived_ns, wall_ns, len(printed))
+        times, late = self._spread(arrived_ns, len(printed), interval_seconds)
+        times, late = self._limit_by_printed(times, late, printed)
+        return self._increasing(times, late)
+
+    def _spread(
+        self, arrived_ns: int, count: int, interval_seconds: float | None
+    ) -> tuple[list[int], list[float]]:
+        """Return the times of a backlog by its arrival alone, and how much earlier each may be."""
+        if self._steps:
+            interval = statistics.median(self._steps)
+        else:
+            interval = (interval_seconds or 1.0) * 1e9
         whole = count * interval
-        reach = whole if self._latest_ns is None else max(arrived_ns - self._latest_ns, 0)
+        reach = whole
+        if self._latest_ns is not None:
+            reach = max(arrived_ns - self._latest_ns, 0)
         # A monotonic time is never below 0.
         step = min(interval, reach / count, arrived_ns / count)
         times = [arrived_ns - round(i * step) for i in reversed(range(count))]
-        unsure = (interval + abs(reach - whole)) / 1e9 if count > 1 else 0.0
+        unsure = 0.0
+        if count > 1:
+            unsure = (interval + abs(reach - whole)) / 1e9
         late = [unsure] * count
         if self._held_ns is not None and reach < max(whole - interval / 2, WRITER_NS):
             late[0] = max(late[0], (times[0] - self._held_ns) / 1e9)
         # The writer waits with one more line while the pipe is full: it comes too soon.
         has_waited = count > 1 and reach > whole + interval
         self._held_ns = arrived_ns - round(unsure * 1e9) if has_waited else None
+        return times, late
+
+    def _limit_by_printed(
+        self, times: list[int], late: list[float], printed: Sequence[datetime | None]
+    ) -> tuple[list[int], list[float]]:
+        """Return times and lateness within the seconds that the lines print."""
         usual = usual_lateness(self._behind)
-        behind = [
-            None
-            if time is None
-            else seconds_behind(at_ns + self._offset_ns, (time - _EPOCH) // _SECOND * 10**9)
-            for at_ns, time in zip(times, printed, strict=True)
-        ]
-        over = [one - usual for one in behind if one is not None and usual is not None]
-        if usual is not None and len(over) == count:
+        behind: list[float] = []
+        for at_ns, printed_time in zip(times, printed, strict=True):
+            if printed_time is not None:
+                printed_ns = (printed_time - _EPOCH) // _SECOND * 10**9
+                behind.append(seconds_behind(at_ns + self._offset_ns, printed_ns))
+        if usual is not None and len(behind) == len(printed):
+            over = [seconds - usual for seconds in behind]
             late, shifts = _limited(late, over)
-            times = [t - round(s * 1e9) for t, s in zip(times, shifts, strict=True)]
-            behind = [one + usual - s for one, s in zip(over, shifts, strict=True)]
-        self._behind.extend(one for one in behind if one is not None)
+            for index, shift in enumerate(shifts):
+                times[index] -= round(shift * 1e9)
+                behind[index] = over[index] + usual - shift
+        self._behind.extend(behind)
         regular = regular_lateness(usual)
-        found = []
-        for at_ns, seconds in zip(times, late, strict=True):
-            last_ns = at_ns if self._latest_ns is None else max(at_ns, self._latest_ns + 1)
-            self._latest_ns = last_ns
-            found.append(Arrival(last_ns, seconds + regular))
-        return found
+        return times, [seconds + regular for seconds in late]
+
+    def _increasing(self, times: Sequence[int], late: Sequence[float]) -> list[Arrival]:
+        """Return the arrivals of times, each later than the one before, also from read to read."""
+        arrivals = []
+        for at_ns, late_seconds in zip(times, late, strict=True):
+            if self._latest_ns is not None:
+                at_ns = max(at_ns, self._latest_ns + 1)
+            self._latest_ns = at_ns
+            arrivals.append(Arrival(at_ns, late_seconds))
+        return arrivals
 
     def _note_read(self, arrived_ns: int, wall_ns: int, count: int) -> None:
         """Keep the time per line, and forget printed seconds if the wall clock was set."""
@@ -325,11 +352,20 @@ def _limited(late: Sequence[float], over: Sequence[float]) -> tuple[list[float],
     that second, and of the lateness that is usual.
     """
     excess = max(over) - 1.0
-    if excess <= SHORTEST_LATENESS:
-        return [min(a, max(b, 0.0)) for a, b in zip(late, over, strict=True)], [0.0] * len(over)
-    shifts = [excess if excess <= min(over) else max(one - 1.0, 0.0) for one in over]
-    each = zip(late, over, shifts, strict=True)
-    return [b - s if s else max(min(a, b), 0.0) for a, b, s in each], shifts
+    limited: list[float] = []
+    shifts: list[float] = []
+    for late_seconds, over_seconds in zip(late, over, strict=True):
+        shift = 0.0
+        if excess > SHORTEST_LATENESS and excess <= min(over):
+            shift = excess  # all lines are too late, so all by as much
+        elif excess > SHORTEST_LATENESS:
+            shift = max(over_seconds - 1.0, 0.0)
+        shifts.append(shift)
+        if shift:
+            limited.append(over_seconds - shift)
+        else:
+            limited.append(max(min(late_seconds, over_seconds), 0.0))
+    return limited, shifts
 
 
 class TegrastatsCollector(LineCollector):
@@ -349,10 +385,11 @@ class TegrastatsCollector(LineCollector):
         arrived_ns, wall_ns = block[-1].monotonic_ns, block[-1].wall_ns
         printed = [sample.value.time for sample in block]
         times = self._arrivals.times(arrived_ns, wall_ns, printed, self.source.interval_seconds)
-        return [
-            Stamped(ns, wall_ns + ns - arrived_ns, sample.value, 0, late)
-            for (ns, late), sample in zip(times, block, strict=True)
-        ]
+        stamped = []
+        for (at_ns, late_seconds), sample in zip(times, block, strict=True):
+            line_wall_ns = wall_ns + at_ns - arrived_ns
+            stamped.append(Stamped(at_ns, line_wall_ns, sample.value, 0, late_seconds))
+        return stamped
 
 
 class TegrastatsSettings(SourceSettings):
@@ -387,14 +424,16 @@ class TegrastatsSettings(SourceSettings):
     def interval_in_force(self, interval_seconds: float) -> float:
         """Return the interval of the privileged unit if it is known; its unit and ours read it."""
         text = os.environ.get("TEGRASTATS_INTERVAL_MS", "")
-        is_known = self.asks_socket and text.isascii() and text.isdigit() and int(text)
-        return int(text) / 1000 if is_known else interval_seconds
+        if self.asks_socket and text.isascii() and text.isdigit() and int(text) > 0:
+            return int(text) / 1000
+        return interval_seconds
 
     @property
     def interval_hint(self) -> str:  # noqa: D102
         own = super().interval_hint
-        unit = "for the service TEGRASTATS_INTERVAL_MS=103 in /etc/default/tegrascope"
-        return f"{own} ({unit})" if self.asks_socket else own
+        if self.asks_socket:
+            return f"{own} (for the service TEGRASTATS_INTERVAL_MS=103 in /etc/default/tegrascope)"
+        return own
 
     def open(self, opening: Opening) -> TegrastatsCollector:
         """Return the samples of the privileged unit's socket or of a child."""

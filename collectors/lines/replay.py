@@ -68,7 +68,9 @@ class LogFile:
     @property
     def position_bytes(self) -> int:
         """How much of the file has been read; 0 where it has no size."""
-        return 0 if self.size_bytes is None else self._file.raw.tell()
+        if self.size_bytes is None:
+            return 0
+        return self._file.raw.tell()
 
     def lines(self) -> Iterator[str]:
         """Yield its lines, a too long one in pieces; an unreadable rest raises ``UserError``."""
@@ -98,7 +100,9 @@ class LogFile:
             size: int | None = getattr(self._file.raw, "size", None)
             return size
         on_disk = os.fstat(self._file.fileno())
-        return on_disk.st_size if stat.S_ISREG(on_disk.st_mode) else None
+        if not stat.S_ISREG(on_disk.st_mode):
+            return None
+        return on_disk.st_size
 
     def _begin(self) -> None:
         """Look at the first bytes: PowerShell's ``>`` writes UTF-16, with a mark in front."""
@@ -158,14 +162,17 @@ def log_path(name: str) -> Path | str:
 def _open_log(path: LogPath) -> tuple[io.BufferedReader, io.BufferedReader | gzip.GzipFile]:
     """Open a log, and return what is read of it and its text."""
     if path is None:
-        return (standard_input := open(0, "rb", closefd=False)), standard_input
+        standard_input = open(0, "rb", closefd=False)  # noqa: SIM115 - the caller closes it
+        return standard_input, standard_input
     file = _open_url(path) if isinstance(path, str) else path.open("rb")
     try:
-        zipped = file.peek(2)[:2] == b"\x1f\x8b"
+        is_gzip = file.peek(2)[:2] == b"\x1f\x8b"
     except BaseException:
         file.close()
         raise
-    return file, gzip.GzipFile(fileobj=file) if zipped else file
+    if is_gzip:
+        return file, gzip.GzipFile(fileobj=file)
+    return file, file
 
 
 def _open_url(url: str) -> io.BufferedReader:
@@ -228,14 +235,18 @@ class LogTimes:
         records = 0
         for line in lines:
             prefix = read_prefix(line)
-            rest = prefix.rest
-            own = _printed_second(rest) if prefix.kind is None else prefix.ns / 10**9
+            own = _printed_second(prefix.rest) if prefix.kind is None else prefix.ns / 10**9
             if own is not None and own != mark:
                 yield from self._spread(block, records, mark, own)
                 mark, block, records = own, [], 0
-            is_record = own is not None or (mark is None and _RECORD.search(rest) is not None)
-            block.append((records if is_record else max(0, records - 1), line))
-            records += is_record
+            is_record = own is not None
+            if mark is None:
+                is_record = is_record or _RECORD.search(prefix.rest) is not None
+            if is_record:
+                block.append((records, line))
+                records += 1
+            else:
+                block.append((max(0, records - 1), line))  # with the record before it
             if len(block) >= MOST_LINES_A_SECOND:
                 yield from self._spread(block, records, mark, mark)
                 block, records = [], 0
@@ -249,7 +260,9 @@ class LogTimes:
         after: float | None,
     ) -> Iterator[TimedLine]:
         """Yield a mark's lines, evenly up to the next one, and move on to where that begins."""
-        step = None if mark is None or after is None else after - mark
+        step: float | None = None
+        if mark is not None and after is not None:
+            step = after - mark
         span = self._span_seconds(records, step)
         if mark is not None and records > 1 and span != step:
             span = min(span, 1.0)  # they share a second
@@ -260,7 +273,9 @@ class LogTimes:
     def _span_seconds(self, records: int, step: float | None) -> float:
         """Return how long some records took: by their clock, if that is plausible."""
         if step is None or not 0 <= step <= LONGEST_STEP_SECONDS:
-            gap = statistics.median(self._gaps) if self._gaps else self._nominal_seconds
+            gap = self._nominal_seconds
+            if self._gaps:
+                gap = statistics.median(self._gaps)
             return gap * records
         if records and step:
             self._gaps.append(step / records)
@@ -316,8 +331,9 @@ class ReplaySource:
     @property
     def interval_seconds(self) -> float | None:
         """Median time between two records as they are replayed; ``None`` until it is known."""
-        recorded, speed = self._times.median_seconds, self._speed
-        return None if recorded is None or speed is None else recorded / speed
+        if self._times.median_seconds is None or self._speed is None:
+            return None
+        return self._times.median_seconds / self._speed
 
     def lines(self) -> Iterator[Stamped[str]]:
         """Yield the log's lines when they are due, stamped as they go out, until ``stop``."""
@@ -342,8 +358,11 @@ class ReplaySource:
                     pieces = split_records(line)
                     for piece in pieces:
                         is_cut = piece.is_cut or (log.is_cut and piece is pieces[-1])
-                        # The last word of a line without its newline may be incomplete.
-                        yield piece.text.rpartition(" ")[0] if is_cut else piece.text
+                        if is_cut:
+                            # The last word of a line without its newline may be incomplete.
+                            yield piece.text.rpartition(" ")[0]
+                        else:
+                            yield piece.text
         except UserError as error:
             # Lines have gone out already, so the service goes on without the rest of them.
             self.problem = str(error)
@@ -360,8 +379,9 @@ class ReplaySettings(SourceSettings):
 
     @property
     def problem(self) -> str | None:  # noqa: D102
-        named = self.path is not None
-        return None if named else "source is replay, so replay.path must name the log"
+        if self.path is None:
+            return "source is replay, so replay.path must name the log"
+        return None
 
     @property
     def file(self) -> Path | None:  # noqa: D102
