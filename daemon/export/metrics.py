@@ -16,7 +16,7 @@ from ... import __version__
 from ...parsers.signals import SIGNALS, Family, split
 from ..measure.dla import POWERED
 from ..measure.report import CAUSES, UNKNOWN, Distribution, RunReport
-from .snapshot import Histogram, MissCount, Snapshot, WorkloadState
+from .snapshot import Histogram, MissCount, Snapshot, SourceState, WorkloadState
 
 Number: TypeAlias = float | None
 Value: TypeAlias = Number | Histogram | MissCount | Mapping[Any, Number | str]
@@ -49,6 +49,10 @@ class SourceRow(MetricRow):
     """A metric of each telemetry source: ``read`` gets a ``SourceState``."""
 
 
+class NamedSourceRow(MetricRow):
+    """The same, with the name of the source as the label ``source``."""
+
+
 class WorkloadRow(MetricRow):
     """A metric of each workload: ``read`` gets a ``WorkloadState``."""
 
@@ -59,26 +63,39 @@ class LastRunRow(MetricRow):
 
 def _info(page: Scrape) -> Mapping[str, str]:
     environment = page.snapshot.environment
-    names = ("board", "module", "l4t", "jetpack", "power_mode")
     return {
-        **{name: getattr(environment, name) or "" for name in names},
+        "board": environment.board or "",
+        "module": environment.module or "",
+        "l4t": environment.l4t or "",
+        "jetpack": environment.jetpack or "",
+        "power_mode": environment.power_mode or "",
         "simulated": str(environment.simulated).lower(),
     }
 
 
 def _sources_up(page: Scrape) -> Mapping[str, Number]:
-    found = {one.name: int(one.is_fresh(page.now_ns)) for one in page.snapshot.sources}
+    up: dict[str, Number] = {}
+    for source in page.snapshot.sources:
+        up[source.name] = int(source.is_fresh(page.now_ns))
     # Companions are read at a line of the source: without one nothing is known of them.
-    companions = page.snapshot.companions_up.items() if page.is_fresh else ()
-    return found | {name: int(up) for name, up in companions}
+    if page.is_fresh:
+        for name, is_up in page.snapshot.companions_up.items():
+            up[name] = int(is_up)
+    return up
+
+
+def _sample_time(source: SourceState) -> Number:
+    if source.latest is None:
+        return None
+    return source.latest.wall_ns / 1e9
 
 
 def _lacks_root(page: Scrape) -> Mapping[str, Number]:
-    return {
-        one.name: int(one.lacks_root)
-        for one in page.snapshot.sources
-        if one.lacks_root is not None and one.is_fresh(page.now_ns)
-    }
+    lacks_root: dict[str, Number] = {}
+    for source in page.snapshot.sources:
+        if source.lacks_root is not None and source.is_fresh(page.now_ns):
+            lacks_root[source.name] = int(source.lacks_root)
+    return lacks_root
 
 
 def _runs(workload: WorkloadState) -> Mapping[str, Number]:
@@ -88,7 +105,9 @@ def _runs(workload: WorkloadState) -> Mapping[str, Number]:
 
 def _units(workload: WorkloadState) -> Mapping[str, Number]:
     unit = workload.settings.get("unit")
-    return {} if unit is None else {unit: workload.units}
+    if unit is None:
+        return {}
+    return {unit: workload.units}
 
 
 def _causes(workload: WorkloadState) -> Mapping[str, Number]:
@@ -98,68 +117,87 @@ def _causes(workload: WorkloadState) -> Mapping[str, Number]:
 
 
 def _energy(page: Scrape) -> Mapping[tuple[str, str, str], Number]:
-    # Where the module's total is known, gross energy is a counter from the start.
-    nothing = None if page.snapshot.module_joules is None else 0.0
-    found: dict[tuple[str, str, str], Number] = {}
-    for one in page.snapshot.workloads.values():
-        gross = nothing if one.gross_joules is None else one.gross_joules
-        found[one.workload, one.device, "gross"] = gross
-        found[one.workload, one.device, "net"] = one.net_joules
-    return found
+    joules: dict[tuple[str, str, str], Number] = {}
+    for state in page.snapshot.workloads.values():
+        gross = state.gross_joules
+        # Where the module's total is known, gross energy is a counter from the start.
+        if gross is None and page.snapshot.module_joules is not None:
+            gross = 0.0
+        joules[state.workload, state.device, "gross"] = gross
+        joules[state.workload, state.device, "net"] = state.net_joules
+    return joules
 
 
 def _energy_per_unit(run: RunReport) -> Mapping[tuple[str, str], Number]:
     if run.energy is None or run.unit is None:
         return {}
-    each = {"gross": run.energy.joules_per_unit, "net": run.energy.net_joules_per_unit}
-    return {(run.unit, kind): joules for kind, joules in each.items()}
+    return {
+        (run.unit, "gross"): run.energy.joules_per_unit,
+        (run.unit, "net"): run.energy.net_joules_per_unit,
+    }
 
 
 def _energy_per_inference(run: RunReport) -> Mapping[str, Number]:
     if run.energy is None:
         return {}
-    return {kind: getattr(run.energy, f"{kind}_joules_per_inference") for kind in ("gross", "net")}
-
-
-def _quantiles(found: Distribution | None) -> Mapping[str, Number]:
-    if found is None:
-        return {}
-    names = {"0.5": "p50", "0.9": "p90", "0.95": "p95", "0.99": "p99", "0.999": "p999"}
-    return {share: getattr(found, f"{name}_seconds") for share, name in names.items()}
-
-
-def _stages(run: RunReport) -> Mapping[tuple[str, str], Number]:
     return {
-        (stage, share): seconds
-        for stage, found in run.stages.items()
-        for share, seconds in _quantiles(found).items()
+        "gross": run.energy.gross_joules_per_inference,
+        "net": run.energy.net_joules_per_inference,
     }
 
 
+def _quantiles(latency: Distribution | None) -> Mapping[str, Number]:
+    if latency is None:
+        return {}
+    return {
+        "0.5": latency.p50_seconds,
+        "0.9": latency.p90_seconds,
+        "0.95": latency.p95_seconds,
+        "0.99": latency.p99_seconds,
+        "0.999": latency.p999_seconds,
+    }
+
+
+def _stages(run: RunReport) -> Mapping[tuple[str, str], Number]:
+    quantiles: dict[tuple[str, str], Number] = {}
+    for stage, durations in run.stages.items():
+        for share, seconds in _quantiles(durations).items():
+            quantiles[stage, share] = seconds
+    return quantiles
+
+
 def _load(run: RunReport, device: str) -> Number:
-    found = None if run.telemetry is None else run.telemetry.utilization.get(device)
-    return None if found is None else found.mean_ratio
+    if run.telemetry is None or device not in run.telemetry.utilization:
+        return None
+    return run.telemetry.utilization[device].mean_ratio
 
 
 def _dla_loads(run: RunReport) -> Mapping[tuple[str, str], Number]:
-    found: dict[tuple[str, str], Number] = {}
-    for name, load in () if run.telemetry is None else run.telemetry.utilization.items():
+    loads: dict[tuple[str, str], Number] = {}
+    if run.telemetry is None:
+        return loads
+    for name, load in run.telemetry.utilization.items():
         core, _, source = name.removeprefix("dla").partition(":")
         if name.startswith("dla") and source != POWERED:
-            found[core, source] = load.mean_ratio
-    return found
+            loads[core, source] = load.mean_ratio
+    return loads
 
 
 def _hottest(run: RunReport) -> Number:
-    zones = {} if run.telemetry is None else run.telemetry.temperature
-    return max((zone.max_celsius for zone in zones.values()), default=None)
+    if run.telemetry is None:
+        return None
+    return max((zone.max_celsius for zone in run.telemetry.temperature.values()), default=None)
 
 
 def _layers(run: RunReport) -> Mapping[str, Number]:
     if run.built is None or run.built.placement.verdict == "unknown":
         return {}
     placement = run.built.placement
-    return {kind: len(getattr(placement, f"{kind}_layers")) for kind in ("dla", "gpu", "reformat")}
+    return {
+        "dla": len(placement.dla_layers),
+        "gpu": len(placement.gpu_layers),
+        "reformat": len(placement.reformat_layers),
+    }
 
 
 # The first row begins the page. Another one follows the row before it, or the metric that it names;
@@ -205,11 +243,11 @@ _ROWS = (
     MetricRow("tegrascope_build_info", "info", "Versions of the daemon.", read=lambda _: {"version": __version__, "python": platform.python_version()}),
     MetricRow("tegrascope_source_up", "gauge", "1 while a telemetry source returns new samples.", labels=("source",), read=_sources_up),
     MetricRow("tegrascope_signal_source_info", "info", "The source in force of each metric that several sources can give.", labels=("signal", "source"), read=lambda page: dict.fromkeys(page.snapshot.signal_sources.items(), 1) if page.is_fresh else {}),
-    MetricRow("tegrascope_source_restarts_total", "counter", "Restarts of a source.", labels=("source",), read=lambda page: {one.name: one.restarts for one in page.snapshot.sources}),
-    MetricRow("tegrascope_samples_total", "counter", "Samples of a source.", labels=("source",), read=lambda page: {one.name: one.samples for one in page.snapshot.sources}),
-    MetricRow("tegrascope_samples_backlog_total", "counter", "Samples of lines that arrived several at once; their times are estimated.", labels=("source",), read=lambda page: {one.name: one.backlog for one in page.snapshot.sources}),
-    MetricRow("tegrascope_samples_refused_total", "counter", "Samples that were dropped because they were not later than the one before.", labels=("source",), read=lambda page: {one.name: one.refused for one in page.snapshot.sources}),
-    MetricRow("tegrascope_sample_timestamp_seconds", "gauge", "Arrival time of the newest sample of a source.", labels=("source",), read=lambda page: {one.name: one.latest.wall_ns / 1e9 for one in page.snapshot.sources if one.latest is not None}),
+    NamedSourceRow("tegrascope_source_restarts_total", "counter", "Restarts of a source.", read=lambda source: source.restarts),
+    NamedSourceRow("tegrascope_samples_total", "counter", "Samples of a source.", read=lambda source: source.samples),
+    NamedSourceRow("tegrascope_samples_backlog_total", "counter", "Samples of lines that arrived several at once; their times are estimated.", read=lambda source: source.backlog),
+    NamedSourceRow("tegrascope_samples_refused_total", "counter", "Samples that were dropped because they were not later than the one before.", read=lambda source: source.refused),
+    NamedSourceRow("tegrascope_sample_timestamp_seconds", "gauge", "Arrival time of the newest sample of a source.", read=_sample_time),
     MetricRow("tegrascope_root_fields_missing", "gauge", "1 if tegrastats runs without root and prints no DLA, EMC or engines; their series are then absent.", labels=("source",), read=_lacks_root),
     SourceRow("tegrascope_lines_unparsed_total", "counter", "Lines that are not a record, by reason.", labels=("reason",), read=lambda source: source.lines_unparsed),
     SourceRow("tegrascope_tokens_unparsed_total", "counter", "Unknown tokens in records.", read=lambda source: source.tokens_unparsed),
@@ -231,12 +269,16 @@ _ROWS = (
 
 
 def _in_order() -> tuple[Family, ...]:
-    first, *own = _ROWS
-    rows = [row for row in (first, *(row.metric for row in SIGNALS), *own) if row is not None]
+    rows: list[Family] = [_ROWS[0]]
+    for signal in SIGNALS:
+        if signal.metric is not None:
+            rows.append(signal.metric)
+    rows.extend(_ROWS[1:])
     page = [row for row in rows if row.after is None]
     for row in rows:
         if row.after is not None:
-            page.insert([one.name for one in page].index(row.after) + 1, row)
+            names = [placed.name for placed in page]
+            page.insert(names.index(row.after) + 1, row)
     return tuple(page)
 
 
@@ -253,31 +295,48 @@ def families(snapshot: Snapshot, now_ns: int) -> list[Metric]:
     machine. ``now_ns`` is CLOCK_MONOTONIC, which decides what is fresh.
     """
     is_fresh = any(source.is_fresh(now_ns) for source in snapshot.sources)
-    marks = {"simulated": "true"} if snapshot.environment.simulated else {}
-    made: dict[str, Metric] = {}
-    for column, value in snapshot.values.items():
-        found = _series(column)
-        if found is not None and (is_fresh or found[2]):
-            name, labels, _ = found
-            if name not in made:
-                made[name] = _metric(_ROWS_BY_NAME[name])
-            is_marked = marks and name.startswith("tegra_")
-            made[name].add_sample(name, labels | marks if is_marked else labels, value)
+    made = _telemetry_families(snapshot, is_fresh=is_fresh)
     scrape = Scrape(snapshot, now_ns, is_fresh)
     for row in METRICS:
         if isinstance(row, MetricRow):
             metric = made[row.name] = _metric(row)
+            marks = _marks(snapshot, row.name)
             for subject, labels in _subjects(row, scrape):
-                labels |= marks if row.name.startswith("tegra_") else {}
-                _add(metric, row, labels, row.read(subject))
+                _add(metric, row, labels | marks, row.read(subject))
     return [made[row.name] for row in METRICS if row.name in made and made[row.name].samples]
+
+
+def _telemetry_families(snapshot: Snapshot, *, is_fresh: bool) -> dict[str, Metric]:
+    """Return the families of the newest sample by name."""
+    made: dict[str, Metric] = {}
+    for column, value in snapshot.values.items():
+        series = _series(column)
+        if series is None:
+            continue
+        name, labels, stays_without_samples = series
+        if not (is_fresh or stays_without_samples):
+            continue
+        if name not in made:
+            made[name] = _metric(_ROWS_BY_NAME[name])
+        made[name].add_sample(name, labels | _marks(snapshot, name), value)
+    return made
+
+
+def _marks(snapshot: Snapshot, name: str) -> dict[str, str]:
+    """Return the labels that mark a family of a simulated board."""
+    if snapshot.environment.simulated and name.startswith("tegra_"):
+        return {"simulated": "true"}
+    return {}
 
 
 @lru_cache(4096)
 def _series(column: str) -> tuple[str, dict[str, str], bool] | None:
     """Return name and labels of a column's series, and whether it stays without fresh samples."""
-    signal, label = split(column) or (None, "")
-    if signal is None or signal.family is None:
+    parts = split(column)
+    if parts is None:
+        return None
+    signal, label = parts
+    if signal.family is None:
         return None
     return signal.family, signal.labels_of(label), signal.kept
 
@@ -285,12 +344,18 @@ def _series(column: str) -> tuple[str, dict[str, str], bool] | None:
 def _subjects(row: MetricRow, scrape: Scrape) -> Iterator[tuple[Any, dict[str, str]]]:
     """Yield each object that a row reads, with the labels of its series."""
     if isinstance(row, SourceRow):
-        yield from ((source, {}) for source in scrape.snapshot.sources)
-    elif isinstance(row, WorkloadRow | LastRunRow):
+        for source in scrape.snapshot.sources:
+            yield source, {}
+    elif isinstance(row, NamedSourceRow):
+        for source in scrape.snapshot.sources:
+            yield source, {"source": source.name}
+    elif isinstance(row, WorkloadRow):
         for state in scrape.snapshot.workloads.values():
-            subject = state if isinstance(row, WorkloadRow) else state.last_good
-            if subject is not None:
-                yield subject, {"workload": state.workload, "device": state.device}
+            yield state, {"workload": state.workload, "device": state.device}
+    elif isinstance(row, LastRunRow):
+        for state in scrape.snapshot.workloads.values():
+            if state.last_good is not None:
+                yield state.last_good, {"workload": state.workload, "device": state.device}
     else:
         yield scrape, {}
 
@@ -320,8 +385,13 @@ def _add(metric: Metric, row: MetricRow, labels: dict[str, str], value: Any) -> 
 
 
 def _metric(row: Family) -> Metric:
-    bare = row.name.removesuffix("_total" if row.kind == "counter" else "_info")
-    return Metric(bare if row.kind in ("counter", "info") else row.name, row.help, row.kind)
+    # The library adds these endings itself.
+    name = row.name
+    if row.kind == "counter":
+        name = name.removesuffix("_total")
+    elif row.kind == "info":
+        name = name.removesuffix("_info")
+    return Metric(name, row.help, row.kind)
 
 
 class Page(Collector):

@@ -64,11 +64,12 @@ class OtlpExport:
         self._argv = python_child("tegrascope.daemon.export.otlp_sender", given, name="otlp")
         self._restart_seconds = restart_seconds
         # The configuration alone decides, and secrets are in files.
-        self._env = {name: v for name, v in os.environ.items() if not name.startswith("OTEL_")}
+        self._env = {name: os.environ[name] for name in os.environ if not name.startswith("OTEL_")}
         self._settings, self._live, self._clock = settings, live, clock
         self._pauses_ns = [round(seconds * 1e9) for seconds in pauses_seconds]
         self._page = Page(lambda: live().snapshot, clock.monotonic_ns)
         self._interval_ns, self._due_ns = round(settings.interval * 1e9), clock.monotonic_ns()
+        self._retry_ns, self._pause_ns = 0, self._pauses_ns[0]
         self.problem: str | None = None
         self._queue: deque[tuple[str, bytes]] = deque()  # kind, and compressed document
         self._queue_bytes = 0
@@ -100,7 +101,8 @@ class OtlpExport:
         self._wake()
         if self._thread.ident is not None:
             self._thread.join(2.5)
-        if left := self._waiting():
+        left = self._waiting()
+        if left:
             _LOG.warning("otlp: %d page(s) and run(s) were not sent", left)
 
     def add(self, report: RunReport) -> None:
@@ -110,7 +112,8 @@ class OtlpExport:
             self._wake()
 
     def _wake(self) -> None:
-        if (child := self._child) is not None:
+        child = self._child  # another thread may end it meanwhile
+        if child is not None:
             child.wake()
 
     def _waiting(self) -> int:
@@ -160,37 +163,48 @@ class OtlpExport:
     def _serve(self, child: LineChild) -> str | None:
         """Let a child send until it ends or hangs, and return how; None at ``close``."""
         busy_ns: int | None = self._clock.monotonic_ns()  # begin of its start, or of an attempt
-        retry_ns, pause_ns, close_ns = 0, self._pauses_ns[0], _FAR_OFF_NS
+        close_ns = _FAR_OFF_NS
+        self._retry_ns, self._pause_ns = 0, self._pauses_ns[0]
         while True:
             now_ns = self._clock.monotonic_ns()
             if self._closing.is_set() and close_ns == _FAR_OFF_NS:
-                close_ns, self._due_ns = now_ns + _CLOSE_NS, now_ns
-            if now_ns >= self._due_ns:
-                self._due_ns = max(self._due_ns + self._interval_ns, now_ns)
-                self._add_page()
-            next_ns = retry_ns if self._waiting() else _FAR_OFF_NS
-            if close_ns < _FAR_OFF_NS and (now_ns >= close_ns or now_ns < next_ns):
+                close_ns, self._due_ns = now_ns + _CLOSE_NS, now_ns  # one more page
+            self._add_page_if_due(now_ns)
+            attempt_ns = self._next_attempt_ns()
+            is_closing = close_ns < _FAR_OFF_NS
+            if is_closing and (now_ns >= close_ns or now_ns < attempt_ns):
                 return None
-            if busy_ns is None and now_ns >= next_ns:
+            if busy_ns is None and now_ns >= attempt_ns:
                 if not self._give(child):
                     return "it takes no more"
                 busy_ns = now_ns
-            if busy_ns is not None:
-                next_ns = busy_ns + _HANG_NS
-            line = child.read(max(0, min(self._due_ns, close_ns, next_ns) - now_ns) / 1e9)
+            wake_ns = attempt_ns if busy_ns is None else busy_ns + _HANG_NS
+            line = child.read(max(0, min(self._due_ns, close_ns, wake_ns) - now_ns) / 1e9)
             if isinstance(line, Stamped):
                 busy_ns = None
-                if self._take(line.value):
-                    retry_ns, pause_ns = 0, self._pauses_ns[0]
-                else:
-                    retry_ns = line.monotonic_ns + pause_ns
-                    pause_ns = min(2 * pause_ns, self._pauses_ns[1])
+                self._note_answer(line)
             elif line is Quiet.END:
                 return "without a word"
             elif busy_ns is not None and self._clock.monotonic_ns() >= busy_ns + _HANG_NS:
                 return "it hung"
 
-    def _add_page(self) -> None:
+    def _next_attempt_ns(self) -> int:
+        """Return when the child may get the oldest page or run; never, if none waits."""
+        return self._retry_ns if self._waiting() else _FAR_OFF_NS
+
+    def _note_answer(self, line: Stamped[str]) -> None:
+        """Take an answer of the child, and set when the next attempt may begin."""
+        if self._take(line.value):
+            self._retry_ns, self._pause_ns = 0, self._pauses_ns[0]
+            return
+        self._retry_ns = line.monotonic_ns + self._pause_ns
+        self._pause_ns = min(2 * self._pause_ns, self._pauses_ns[1])
+
+    def _add_page_if_due(self, now_ns: int) -> None:
+        """Add a page at each interval, and show the counts, which are part of the next one."""
+        if now_ns < self._due_ns:
+            return
+        self._due_ns = max(self._due_ns + self._interval_ns, now_ns)
         self._show()
         if "metrics" in self._settings.send:
             time_ns, (page, _) = self._clock.wall_ns(), self._page.render(_FORMAT)
@@ -223,8 +237,10 @@ class OtlpExport:
 
     def _show(self) -> None:
         """Show the counts; as often as a page is sent, since each makes the next page anew."""
-        kinds, ends = ("metrics", "runs"), ("sent", *REASONS)
-        counts = {(kind, end): self._ends[kind, end] for kind in kinds for end in ends}
+        counts: dict[tuple[str, str], int] = {}
+        for kind in ("metrics", "runs"):
+            for end in ("sent", *REASONS):
+                counts[kind, end] = self._ends[kind, end]
         counts["", "queued"] = self._waiting()
         counts["", "refused_points"] = self._refused_points
         self._live().update(otlp=counts)

@@ -19,7 +19,6 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from http.client import HTTPException
-from itertools import pairwise
 from pathlib import Path
 from ssl import SSLContext, SSLError, create_default_context
 from typing import Any, NamedTuple
@@ -114,7 +113,7 @@ class Sender:
     def send(self, document: Mapping[str, Any]) -> SendResult:
         """Send ``page`` of ``time_ns``, or the run ``report``; return how the attempt ended."""
         try:
-            request = self._page(document) if "page" in document else self._run(document["report"])
+            request = self._request(document)
         except Exception as error:  # it must not keep the others back
             return SendResult("invalid", f"it cannot be sent: {type(error).__name__}: {error}")
         try:
@@ -141,6 +140,11 @@ class Sender:
             self._headers = None  # the file may change
         return answer
 
+    def _request(self, document: Mapping[str, Any]) -> _Request:
+        if "page" in document:
+            return self._page(document)
+        return self._run(document["report"])
+
     def _read_files(self) -> None:
         """Read the secrets and the certificates; raise OSError or ValueError."""
         if self._headers is not None:
@@ -153,9 +157,10 @@ class Sender:
         }
         path = settings.get("headers_file")
         given: dict[str, str] = {}
+        lines: list[str] = []
         try:
-            text = read_regular(Path(path), _HEADERS_BYTES).decode("utf-8") if path else ""
-            lines = text.splitlines()
+            if path:
+                lines = read_regular(Path(path), _HEADERS_BYTES).decode("utf-8").splitlines()
         except (OSError, ValueError) as error:
             raise ValueError(f"headers_file cannot be read: {error}") from None
         for line in lines:
@@ -176,9 +181,10 @@ class Sender:
             path = f"{self._address.path}{request.path}"
             answer = peer.ask("POST", path, request.body, self._headers or {})
             media = answer.getheader("Content-Type", "")
+            if answer.status < 300:
+                return _Received(answer.status, media, peer.read())
             # A proxy may answer an error with a long page: its first words say enough.
-            body = peer.read() if answer.status < 300 else peer.read_words().encode()
-            return _Received(answer.status, media, body)
+            return _Received(answer.status, media, peer.read_words().encode())
 
     def _judge(self, received: _Received, points: int) -> SendResult:
         """Return the end of a request by its answer."""
@@ -226,11 +232,16 @@ class Sender:
     def _metrics(self, document: Mapping[str, Any]) -> otlp.MetricsData:
         text, time_ns = document["page"], document["time_ns"]
         families = list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
-        found = [one for family in families for one in metrics_of(family, time_ns)]
+        metrics: list[otlp.Metric] = []
+        about: Mapping[str, str] = {}
+        for family in families:
+            metrics.extend(metrics_of(family, time_ns))
+            if family.name == "tegra":
+                about = family.samples[0].labels
         if self._settings.get("hardware_names"):
-            found += [one for family in families for one in hardware_metrics(family, time_ns)]
-        (about,) = (one.samples[0].labels for one in families if one.name == "tegra")
-        scope = otlp.ScopeMetrics(_SCOPE, found, "")
+            for family in families:
+                metrics.extend(hardware_metrics(family, time_ns))
+        scope = otlp.ScopeMetrics(_SCOPE, metrics, "")
         return otlp.MetricsData([otlp.ResourceMetrics(self._resource(about), [scope], "")])
 
     def _span(self, report: Mapping[str, Any]) -> ReadableSpan:
@@ -292,9 +303,11 @@ def _refused_points(received: _Received) -> tuple[int, str]:
         return 0, ""
     if received.media.partition(";")[0].strip().lower() == "application/json":
         document = json.loads(received.body)
-        part = document.get("partialSuccess") or {} if isinstance(document, dict) else None
-        if not isinstance(part, dict):
+        if not isinstance(document, dict):
             raise ValueError("it is not an object")
+        part = document.get("partialSuccess") or {}
+        if not isinstance(part, dict):
+            raise ValueError("partialSuccess is not an object")
         refused = part.get("rejectedDataPoints") or part.get("rejectedSpans") or 0
         return int(refused), str(part.get("errorMessage", ""))
     # The answer to spans has the same fields.
@@ -313,7 +326,8 @@ def metrics_of(family: Metric, time_ns: int) -> Iterator[otlp.Metric]:
         if family.type == "histogram":
             data: Any = _histogram(samples, time_ns)
         else:
-            data = _data(family.type, [_point(one, one.labels, time_ns) for one in samples])
+            points = [_point(sample, sample.labels, time_ns) for sample in samples]
+            data = _data(family.type, points)
         # Without a unit, no receiver appends one to the name.
         yield otlp.Metric(name, family.documentation, "", data)
 
@@ -336,26 +350,52 @@ def _histogram(samples: Iterable[Sample], time_ns: int) -> otlp.Histogram:
         parts.setdefault(labels, []).append(sample)
     points = []
     for labels, series in parts.items():
-        buckets = [one for one in series if "le" in one.labels]
-        sums = {one.name.rpartition("_")[2]: one.value for one in series}
-        counts = [0, *(int(one.value) for one in buckets)]
-        each = [count - before for before, count in pairwise(counts)]
-        bounds = [float(one.labels["le"]) for one in buckets[:-1]]
-        totals = (int(sums["count"]), sums["sum"])
-        # The least and the greatest value are optional in OTLP.
-        shape: Any = (each, bounds, None, None, _exemplars(buckets))
-        points.append(otlp.HistogramDataPoint(dict(labels), 0, time_ns, *totals, *shape))
+        points.append(_histogram_point(dict(labels), series, time_ns))
     return otlp.Histogram(points, _CUMULATIVE)
+
+
+def _histogram_point(
+    labels: dict[str, str], series: Iterable[Sample], time_ns: int
+) -> otlp.HistogramDataPoint:
+    buckets: list[Sample] = []
+    counts: list[int] = []
+    totals: dict[str, float] = {}
+    counted = 0
+    for sample in series:
+        if "le" in sample.labels:
+            buckets.append(sample)
+            counts.append(int(sample.value) - counted)
+            counted = int(sample.value)
+        else:
+            totals[sample.name.rpartition("_")[2]] = sample.value
+    bounds = [float(bucket.labels["le"]) for bucket in buckets[:-1]]
+    # The least and the greatest value are optional in OTLP.
+    least: Any = None
+    return otlp.HistogramDataPoint(
+        labels,
+        0,
+        time_ns,
+        int(totals["count"]),
+        totals["sum"],
+        counts,
+        bounds,
+        least,
+        least,
+        _exemplars(buckets),
+    )
 
 
 def _exemplars(samples: Iterable[Sample]) -> list[Exemplar]:
     """Return the exemplars, which name the span of their run."""
-    found = []
-    for one in (sample.exemplar for sample in samples if sample.exemplar is not None):
-        trace_id, span_id = run_ids(one.labels["run_id"])
-        at_ns = int(float(one.timestamp or 0) * 1e9)
-        found.append(Exemplar(dict(one.labels), one.value, at_ns, span_id, trace_id))
-    return found
+    exemplars = []
+    for sample in samples:
+        latest = sample.exemplar
+        if latest is not None:
+            trace_id, span_id = run_ids(latest.labels["run_id"])
+            at_ns = int(float(latest.timestamp or 0) * 1e9)
+            labels = dict(latest.labels)
+            exemplars.append(Exemplar(labels, latest.value, at_ns, span_id, trace_id))
+    return exemplars
 
 
 # By family of the page: name, unit and ``hw.type`` of the conventions, and the label that is the
@@ -376,9 +416,11 @@ def hardware_metrics(family: Metric, time_ns: int) -> Iterator[otlp.Metric]:
     if family.name in _HARDWARE:
         name, unit, kind, label = _HARDWARE[family.name]
         points = []
-        for one in family.samples:
-            labels = {"hw.id": one.labels[label], "hw.type": kind} if label else {}
-            points.append(_point(one, labels, time_ns))
+        for sample in family.samples:
+            labels = {}
+            if label:
+                labels = {"hw.id": sample.labels[label], "hw.type": kind}
+            points.append(_point(sample, labels, time_ns))
         yield otlp.Metric(name, family.documentation, unit, _data(family.type, points))
 
 
@@ -394,8 +436,11 @@ def span_of(report: Mapping[str, Any], resource: Resource) -> ReadableSpan:
     Its attributes are the values of the record, its events the phases, and its links the runs that
     overlapped it.
     """
-    kept = {name: value for name, value in report.items() if name not in ("phases", "worker_log")}
-    attributes = {f"tegrascope.run.{name}": value for name, value in _flat(kept)}
+    attributes = {}
+    for name, value in _flat(report):
+        # The phases are events, and a log is no attribute.
+        if name != "worker_log" and not name.startswith("phases."):
+            attributes[f"tegrascope.run.{name}"] = value
     if report.get("unit") == "token" and report.get("units") is not None:
         attributes["gen_ai.request.model"] = report.get("model") or report["workload"]
         attributes["gen_ai.usage.output_tokens"] = round(report["units"])
@@ -404,18 +449,23 @@ def span_of(report: Mapping[str, Any], resource: Resource) -> ReadableSpan:
     for name, phase in report.get("phases", {}).items():
         seconds = {"tegrascope.phase.duration_seconds": (phase["end_ns"] - phase["begin_ns"]) / 1e9}
         events.append(Event(name, seconds, phase["begin_ns"] + shift_ns))
-    outcomes = {"ok": StatusCode.OK, "failed": StatusCode.ERROR, "timeout": StatusCode.ERROR}
-    status = outcomes.get(report["outcome"], StatusCode.UNSET)
-    why = report.get("reason") if status is StatusCode.ERROR else None
-    overlapping = map(run_ids, report.get("overlapping_runs", ()))
+    if report["outcome"] == "ok":
+        status = Status(StatusCode.OK)
+    elif report["outcome"] in ("failed", "timeout"):
+        status = Status(StatusCode.ERROR, report.get("reason"))
+    else:
+        status = Status(StatusCode.UNSET)
+    links = []
+    for run_id in report.get("overlapping_runs", ()):
+        links.append(Link(SpanContext(*run_ids(run_id), is_remote=True)))
     return ReadableSpan(
         f"run {report['workload']}",
         SpanContext(*run_ids(report["run_id"]), is_remote=False),
         resource=resource,
         attributes=attributes,
         events=events,
-        links=[Link(SpanContext(*ids, is_remote=True)) for ids in overlapping],
-        status=Status(status, why),
+        links=links,
+        status=status,
         start_time=report["started_wall_ns"],
         end_time=report["ended_ns"] + shift_ns,
         instrumentation_scope=_SCOPE,
@@ -427,10 +477,15 @@ def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
     for name, value in document.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
-        elif not isinstance(value, list) or (
-            len({type(one) for one in value}) == 1 and isinstance(value[0], (str, int, float))
-        ):
+        elif not isinstance(value, list) or _is_list_of_one_type(value):
             yield prefix + name, value
+
+
+def _is_list_of_one_type(values: list[Any]) -> bool:
+    """Return whether a list can be an attribute: not empty, and all text or all numbers."""
+    if not values or not isinstance(values[0], (str, int, float)):
+        return False
+    return all(type(value) is type(values[0]) for value in values)
 
 
 def main(settings: Mapping[str, Any]) -> None:
