@@ -1,14 +1,15 @@
 """The runs of a damaged database, read from its pages without SQLite.
 
 SQLite reads a table from its root down, and stops at the first damaged page. It reads a write-ahead
-log from its begin, and stops at the first damaged frame without an error. Here each page and each
-frame is read for itself, so that damage costs only the rows that it hits. A row counts only if its
-report agrees with its columns, so a page that only looks like one of runs does no harm.
+log from its begin, and stops at the first damaged frame without an error. This module reads each
+page and each frame on its own, so damage costs only the rows that it hits. A row counts only if its
+report agrees with its columns, so a page that only looks like a page of runs does no harm.
 
 The format: <https://sqlite.org/fileformat2.html>, and <https://sqlite.org/walformat.html> for the
 shared index of the log.
 """
 
+import math
 import os
 import sqlite3
 import struct
@@ -21,7 +22,7 @@ from typing import NamedTuple
 from .rows import is_report
 
 _MAGIC = b"SQLite format 3\0"
-_DEFAULT_PAGE = 4096  # of all that we have ever written
+_DEFAULT_PAGE = 4096  # the page size of every release
 _PAGE_SIZES = frozenset(1 << power for power in range(9, 17))
 _LOG_HEADER, _FRAME_HEADER = 32, 24
 # Pages of an index tree. The table of runs has no row ids, so it is one, as its own index is.
@@ -29,8 +30,13 @@ _INTERIOR, _LEAF = 2, 10
 _RUN_COLUMNS = 7
 # A report has some kilobytes; a length beyond this is damage.
 _LONGEST_ROW = 16 << 20
-# How many earlier forms of the pages of a long row are tried.
-_FORMS = 3
+# A long row continues on further pages. So many versions of these pages are tried for each row.
+_VERSIONS_TRIED = 3
+# Kinds of a column by the format: 1 to 6 are integers, 8 and 9 are the numbers 0 and 1.
+_NULL, _ZERO, _ONE = 0, 8, 9
+_KINDS_NEVER_WRITTEN = (7, 10, 11)
+# Kinds from here on are blobs if even and texts if odd; the length is in the number.
+_FIRST_BLOB, _FIRST_TEXT = 12, 13
 _INTEGER_BYTES = (0, 1, 2, 3, 4, 6, 8)
 _INDEX_VERSION = 3007000
 
@@ -43,11 +49,11 @@ RESCUE_SCHEMA = """
 
 
 class DamagedPageError(ValueError):
-    """A cell of a page has no row that can be read."""
+    """A cell of a page contains no readable row."""
 
 
 class Saved(NamedTuple):
-    """How many runs were read, and of how many others only the id was."""
+    """The number of runs that were read, and of others whose id alone could be read."""
 
     runs: int
     lost: int
@@ -56,13 +62,13 @@ class Saved(NamedTuple):
 class Files:
     """Database and log, open for reading as long as a connection writes them.
 
-    They can be read even after their names were removed. They are closed after the connection only:
-    by POSIX, closing any descriptor of a file drops all locks of the process on it, and those of
-    SQLite are such locks.
+    An open file can be read even after its name was removed. Close the connection first: by POSIX,
+    closing any descriptor of a file drops all locks of the process on it, and SQLite uses such
+    locks.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open what there is; ``refresh`` opens what was made later."""
+        """Open the files that exist; ``refresh`` opens those that are made later."""
         self._path = path
         self._log_path = path.with_name(f"{path.name}-wal")
         self._closing = ExitStack()
@@ -80,12 +86,12 @@ class Files:
             if known is not None and os.path.samestat(path.stat(), os.fstat(known.fileno())):
                 return known
             return self._closing.enter_context(path.open("rb", buffering=0))
-        except OSError:  # SQLite meets it as well, and has the words for it
+        except OSError:  # SQLite fails as well, and reports the reason
             return known
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Bytes of database and log."""
+        """Return the bytes of database and log."""
         return _size(self.database), _size(self.log)
 
     def reopen(self) -> None:
@@ -94,7 +100,7 @@ class Files:
         self.refresh()
 
     def close(self) -> None:
-        """Close them."""
+        """Close all files."""
         self.database = self.log = None
         self._closing.close()
 
@@ -104,29 +110,38 @@ def _size(file: FileIO | None) -> int:
 
 
 class Pages:
-    """The pages of a database and of its log, each in all forms that are there."""
+    """The pages of a database and of its log, each in all versions that exist.
+
+    Attributes:
+        size: Bytes of a page.
+        count: Pages of the database by its header; 0 if the header is not valid.
+        in_file: Pages in the file of the database, the last of which may be torn.
+        in_log: Positions of each page in the log, the newest first.
+    """
 
     def __init__(self, files: Files) -> None:
         """Find the frames of the log."""
         self._files = files
         header = self._read(files.database, 0, 100).ljust(100, b"\0")
         log_header = self._read(files.log, 0, _LOG_HEADER).ljust(_LOG_HEADER, b"\0")
-        said = (int.from_bytes(header[16:18], "big"), int.from_bytes(log_header[8:12], "big"))
-        sizes = [65536 if size == 1 else size for size in said]
-        self.size = next((size for size in sizes if size in _PAGE_SIZES), _DEFAULT_PAGE)
+        self.size = _page_size(header[16:18], log_header[8:12])
+        self.count = 0
         # By the format, the count is valid if these two are the same.
-        is_counted = header.startswith(_MAGIC) and header[24:28] == header[92:96]
-        self.count = int.from_bytes(header[28:32], "big") if is_counted else 0
-        self.in_file = -(-_size(files.database) // self.size)
-        # Where a page is in the log: the newest first, and those of a log that was begun anew.
+        if header.startswith(_MAGIC) and header[24:28] == header[92:96]:
+            self.count = int.from_bytes(header[28:32], "big")
+        self.in_file = math.ceil(_size(files.database) / self.size)
         self.in_log: dict[int, list[int]] = {}
+        # Positions of frames that SQLite wrote before it began the log anew.
         self._stale: dict[int, list[int]] = {}
         self._find_frames(log_header[16:24])
 
     def _read(self, file: FileIO | None, at: int, length: int) -> bytes:
-        return b"" if file is None else os.pread(file.fileno(), length, at)
+        if file is None:
+            return b""
+        return os.pread(file.fileno(), length, at)
 
     def _find_frames(self, salts: bytes) -> None:
+        """Note where each page is in the log; ``salts`` are those of the log's header."""
         step = _FRAME_HEADER + self.size
         frames: list[tuple[int, bytes, int]] = []
         for at in range(_LOG_HEADER, _size(self._files.log), step):
@@ -134,20 +149,21 @@ class Pages:
             number = int.from_bytes(header[:4], "big")
             if len(header) == _FRAME_HEADER and number:
                 frames.append((number, header[8:16], at + _FRAME_HEADER))
-        if frames and all(frame[1] != salts for frame in frames):
+        salts_of_frames = {frame_salts for _, frame_salts, _ in frames}
+        if frames and salts not in salts_of_frames:
             salts = frames[0][1]  # the header is damaged
         for number, frame_salts, at in reversed(frames):
-            forms = self.in_log if frame_salts == salts else self._stale
-            forms.setdefault(number, []).append(at)
+            positions = self.in_log if frame_salts == salts else self._stale
+            positions.setdefault(number, []).append(at)
 
     def numbers(self) -> Iterator[int]:
-        """Yield the number of each page that is anywhere."""
+        """Yield the number of each page, in the database or in the log."""
         yield from range(1, self.in_file + 1)
         beyond = {*self.in_log, *self._stale}
         yield from sorted(number for number in beyond if number > self.in_file)
 
-    def forms(self, number: int) -> Iterator[bytes]:
-        """Yield a page in all its forms, the newest first; a torn page ends in zeros."""
+    def versions(self, number: int) -> Iterator[bytes]:
+        """Yield all versions of a page, the newest first; a torn page ends in zeros."""
         for at in self.in_log.get(number, ()):
             yield self._read(self._files.log, at, self.size).ljust(self.size, b"\0")
         if number <= self.in_file:
@@ -156,11 +172,11 @@ class Pages:
         for at in self._stale.get(number, ()):
             yield self._read(self._files.log, at, self.size).ljust(self.size, b"\0")
 
-    def form(self, number: int, age: int) -> bytes:
-        """Return a page in its newest form, or in an earlier one, or the earliest there is."""
+    def version(self, number: int, age: int) -> bytes:
+        """Return the version of a page of this age, 0 for the newest, or else its oldest one."""
         page = b""
-        for index, form in enumerate(self.forms(number)):
-            page = form
+        for index, version in enumerate(self.versions(number)):
+            page = version
             if index == age:
                 break
         if not page:
@@ -168,36 +184,48 @@ class Pages:
         return page
 
     def is_cut(self) -> bool:
-        """Return whether pages are missing that the database says it has.
+        """Return whether pages are missing that the database has by its header.
 
         A process that died while it copied its log leaves a short file too; the log has the rest.
         """
-        missing = range(self.in_file + 1, self.count + 1)
-        torn = _size(self._files.database) % self.size
-        if self.count and torn and self.in_file not in self.in_log:
+        is_torn = _size(self._files.database) % self.size > 0
+        if self.count > 0 and is_torn and self.in_file not in self.in_log:
             return True
-        return any(number not in self.in_log for number in missing)
+        beyond_the_file = range(self.in_file + 1, self.count + 1)
+        return any(number not in self.in_log for number in beyond_the_file)
 
     def free(self) -> set[int]:
         """Return the pages that the database does not use, as far as their list can be read."""
-        found: set[int] = set()
+        numbers: set[int] = set()
         try:
-            trunk = int.from_bytes(self.form(1, 0)[32:36], "big")
-            while trunk and trunk not in found:
-                found.add(trunk)
-                page = self.form(trunk, 0)
+            trunk = int.from_bytes(self.version(1, 0)[32:36], "big")
+            while trunk and trunk not in numbers:
+                numbers.add(trunk)
+                page = self.version(trunk, 0)
                 trunk, count = struct.unpack_from(">2I", page)
-                found.update(struct.unpack_from(f">{min(count, self.size // 4 - 2)}I", page, 8))
+                count = min(count, self.size // 4 - 2)  # no more fit on a page
+                numbers.update(struct.unpack_from(f">{count}I", page, 8))
         except DamagedPageError:
             pass
-        return found
+        return numbers
+
+
+def _page_size(in_database: bytes, in_log: bytes) -> int:
+    """Return the size of a page by the header of the database, else by that of the log."""
+    for field in (in_database, in_log):
+        size = int.from_bytes(field, "big")
+        if size == 1:  # two bytes cannot hold 65536
+            size = 65536
+        if size in _PAGE_SIZES:
+            return size
+    return _DEFAULT_PAGE
 
 
 def missing_frames(path: Path, log_bytes: int) -> bool:
-    """Return whether the shared index of a log knows more frames than the log has.
+    """Return whether a log has fewer frames than its shared index counts.
 
     A log that was cut looks like a shorter one, but a killed process leaves its index. The index
-    must be closed before SQLite opens it, so this is for the start only.
+    must be closed before SQLite opens it, so call this at the start only.
     """
     try:
         index = path.with_name(f"{path.name}-shm").read_bytes()[:96]
@@ -208,15 +236,15 @@ def missing_frames(path: Path, log_bytes: int) -> bool:
     version, _, _, is_filled, _, size, frames = struct.unpack_from("=3I2BHI", index)
     if version != _INDEX_VERSION or not is_filled:
         return False
-    page = 65536 if size == 1 else size
-    return bool(frames and log_bytes < _LOG_HEADER + frames * (_FRAME_HEADER + page))
+    page_bytes = 65536 if size == 1 else size
+    return bool(frames and log_bytes < _LOG_HEADER + frames * (_FRAME_HEADER + page_bytes))
 
 
 def save_runs(files: Files, target: Path, running: frozenset[str] = frozenset()) -> Saved:
-    """Write each finished run that is on any page into a database of its own, and count them.
+    """Write each finished run of any page into the database ``target``, and count them.
 
-    A run without its end is left out: its begin says that it failed, which its lost end may not.
-    What ``target`` has stays, so this can be repeated after it was interrupted.
+    A run without its end is left out: its begin is stored as failed, and its lost end may be good.
+    Runs that ``target`` has stay, so this can be repeated after it was interrupted.
 
     Args:
         running: Ids of runs in flight, whose end is still to come.
@@ -228,57 +256,74 @@ def save_runs(files: Files, target: Path, running: frozenset[str] = frozenset())
         rescue.execute("PRAGMA cache_size=-2048")
         rescue.executescript(RESCUE_SCHEMA)
         for number in pages.numbers():
-            for age, page in enumerate(pages.forms(number)):
+            for age, page in enumerate(pages.versions(number)):
+                is_live = age == 0 and number not in free
                 for cell in _cells(page):
-                    _save_cell(pages, page, cell, rescue, is_live=age == 0 and number not in free)
+                    _save_cell(pages, page, cell, rescue, is_live=is_live)
         (runs,) = rescue.execute("SELECT count(*) FROM runs").fetchone()
-        lost = rescue.execute(
+        lost = 0
+        for (run_id,) in rescue.execute(
             "SELECT run_id FROM known WHERE run_id NOT IN (SELECT run_id FROM runs)"
-        )
-        return Saved(runs, sum(run_id not in running for (run_id,) in lost))
+        ):
+            if run_id not in running:
+                lost += 1
+        return Saved(runs, lost)
 
 
 def _save_cell(
     pages: Pages, page: bytes, cell: int, rescue: sqlite3.Connection, *, is_live: bool
 ) -> None:
-    """Write the row of a cell if it is a finished run, and its id if at least that is readable."""
+    """Write the row of a cell if it is a finished run, and its id if that alone is readable.
+
+    A row of the newest version of a page in use (``is_live``) is a run that must not be missing.
+    """
     try:
         run_id = _run_id(page, cell)
         if is_live:
             rescue.execute("INSERT OR IGNORE INTO known VALUES (?)", (run_id,))
     except DamagedPageError:
         pass
-    for age in range(_FORMS):
+    for age in range(_VERSIONS_TRIED):
         try:
             row = _columns(_payload(pages, page, cell, age))
         except DamagedPageError:
             continue
         if len(row) != _RUN_COLUMNS:
             return
-        name, workload, device, outcome, in_flight, started_wall_ns, report = row
-        if is_report(name, workload, device, outcome, started_wall_ns, report):
+        run_id_column, workload, device, outcome, in_flight, started_wall_ns, report = row
+        if is_report(run_id_column, workload, device, outcome, started_wall_ns, report):
             if not in_flight:
-                texts = map(_text, (name, workload, device, outcome))
-                values = (*texts, 0, started_wall_ns, _text(report))
+                values = (
+                    _text(run_id_column),
+                    _text(workload),
+                    _text(device),
+                    _text(outcome),
+                    0,
+                    started_wall_ns,
+                    _text(report),
+                )
                 rescue.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", values)
             return
 
 
 def _text(column: int | bytes | None) -> str:
-    assert isinstance(column, bytes)  # is_report has looked
+    assert isinstance(column, bytes)  # ``is_report`` requires it
     return column.decode()
 
 
 def _cells(page: bytes) -> Iterator[int]:
-    """Yield where the cells of a page of an index tree begin, after the number of a lower page."""
+    """Yield where the rows of a page of an index tree begin."""
     kind = page[0]
-    if kind not in (_INTERIOR, _LEAF):
+    if kind == _LEAF:
+        header, child_bytes = 8, 0
+    elif kind == _INTERIOR:
+        header, child_bytes = 12, 4  # each row comes after the number of a lower page
+    else:
         return
-    head, skip = (12, 4) if kind == _INTERIOR else (8, 0)
     count = int.from_bytes(page[3:5], "big")
-    for at in range(head, min(head + 2 * count, len(page) - 1), 2):
-        cell = int.from_bytes(page[at : at + 2], "big") + skip
-        if head + skip <= cell < len(page):
+    for at in range(header, min(header + 2 * count, len(page) - 1), 2):
+        cell = int.from_bytes(page[at : at + 2], "big") + child_bytes
+        if header + child_bytes <= cell < len(page):
             yield cell
 
 
@@ -299,16 +344,17 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _payload(pages: Pages, page: bytes, cell: int, age: int) -> bytes:
-    """Return the whole row of a cell, with what is on further pages."""
+    """Return the whole row of a cell; further pages of a long row are of the given age."""
     length, at = _number(page, cell)
     if length > _LONGEST_ROW:
         raise DamagedPageError("a length is out of range")
-    usable = pages.size
-    most = (usable - 12) * 64 // 255 - 23
+    # By the format, a page holds at most so much of a row. A longer row leaves so much there that
+    # its further pages are full, or the least if that is too much.
+    most = (pages.size - 12) * 64 // 255 - 23
     if length <= most:
         return page[at : at + length]
-    least = (usable - 12) * 32 // 255 - 23
-    local = least + (length - least) % (usable - 4)
+    least = (pages.size - 12) * 32 // 255 - 23
+    local = least + (length - least) % (pages.size - 4)
     if local > most:
         local = least
     parts = [page[at : at + local]]
@@ -317,65 +363,81 @@ def _payload(pages: Pages, page: bytes, cell: int, age: int) -> bytes:
     while missing > 0:
         if not following:
             raise DamagedPageError("a row ends too early")
-        further = pages.form(following, age)
+        further = pages.version(following, age)
         following = int.from_bytes(further[:4], "big")
         parts.append(further[4 : 4 + missing])
-        missing -= usable - 4
+        missing -= pages.size - 4
     return b"".join(parts)
 
 
 def _columns(payload: bytes, most: int = _RUN_COLUMNS + 1) -> list[int | bytes | None]:
     """Return the columns of a row; a text is bytes."""
-    end, at = _number(payload, 0)
-    kinds = []
-    while at < end:
+    header_end, at = _number(payload, 0)
+    kinds: list[int] = []
+    while at < header_end:
         kind, at = _number(payload, at)
         kinds.append(kind)
         if len(kinds) > most:
             raise DamagedPageError("a row has too many columns")
     columns: list[int | bytes | None] = []
-    at = end
+    at = header_end
     for kind in kinds:
-        if kind == 0:
-            columns.append(None)
-            continue
-        if kind in (8, 9):
-            columns.append(kind - 8)
-            continue
-        if kind in (7, 10, 11):
-            raise DamagedPageError("runs have no such column")
-        length = _INTEGER_BYTES[kind] if kind < 7 else (kind - 12) // 2
+        length = _column_bytes(kind)
         data = payload[at : at + length]
         at += length
         if len(data) < length:
             raise DamagedPageError("a column is cut")
-        columns.append(int.from_bytes(data, "big", signed=True) if kind < 7 else data)
+        columns.append(_column(kind, data))
     return columns
 
 
+def _column_bytes(kind: int) -> int:
+    """Return the length of a column of a kind."""
+    if kind in _KINDS_NEVER_WRITTEN:
+        raise DamagedPageError("runs have no such column")
+    if kind in (_ZERO, _ONE):
+        return 0
+    if kind < len(_INTEGER_BYTES):
+        return _INTEGER_BYTES[kind]
+    return (kind - _FIRST_BLOB) // 2
+
+
+def _column(kind: int, data: bytes) -> int | bytes | None:
+    """Return the value of a column of a kind."""
+    if kind == _NULL:
+        return None
+    if kind == _ZERO:
+        return 0
+    if kind == _ONE:
+        return 1
+    if kind < len(_INTEGER_BYTES):
+        return int.from_bytes(data, "big", signed=True)
+    return data
+
+
 def _run_id(page: bytes, cell: int) -> str:
-    """Return the id in a row of runs or of the index of their starts, also if the rest is lost."""
+    """Return the id in a row of runs, or of the index of their starts, also if the rest is lost."""
     length, at = _number(page, cell)
     payload = page[at : at + min(length, len(page))]
-    end, at = _number(payload, 0)
-    kinds = []
-    while at < min(end, len(payload)):
+    header_end, at = _number(payload, 0)
+    kinds: list[int] = []
+    while at < min(header_end, len(payload)):
         kind, at = _number(payload, at)
         kinds.append(kind)
     if len(kinds) == _RUN_COLUMNS:
-        before, text = 0, kinds[0]
-    elif len(kinds) == 2 and 1 <= kinds[0] <= 6:
-        before, text = _INTEGER_BYTES[kinds[0]], kinds[1]
+        bytes_before, kind = 0, kinds[0]
+    elif len(kinds) == 2 and 1 <= kinds[0] < len(_INTEGER_BYTES):
+        bytes_before, kind = _INTEGER_BYTES[kinds[0]], kinds[1]  # after the time of the start
     else:
         raise DamagedPageError("it is not a row of runs")
-    if text < 13 or text % 2 == 0:
+    if kind < _FIRST_TEXT or kind % 2 == 0:
         raise DamagedPageError("its id is not a text")
-    begin = end + before
-    data = payload[begin : begin + (text - 13) // 2]
+    begin, text_bytes = header_end + bytes_before, (kind - _FIRST_TEXT) // 2
+    data = payload[begin : begin + text_bytes]
     try:
         run_id = data.decode("ascii")
     except UnicodeDecodeError:
         raise DamagedPageError("its id is not a text") from None
-    if len(data) < (text - 13) // 2 or not run_id.isprintable():
+    if len(data) < text_bytes or not run_id.isprintable():
         raise DamagedPageError("its id is cut")
     return run_id

@@ -5,13 +5,17 @@ WAL with ``synchronous=FULL``: acknowledged data survives a power cut. A run is 
 dies. A daemon works without the file as long as that cannot be opened or written.
 
 SQLite does not notice that its file was cut or removed: writes go to the log and succeed. So a
-daemon looks at the sizes of both files before each write and every few seconds. If a file is
-damaged, the runs on all readable pages are saved first (``salvage``), into a file beside it. Only
-then is the database closed, since closing writes the log into it and deletes the log. Then it is
-renamed, a new one is made, and the saved runs are moved there. A crash at any point leaves the
-damaged file, the saved runs, or both, and the next start goes on from there. Nothing is held in
-memory for this: as long as the process has both files open, they can be read even after they were
-removed.
+daemon compares the sizes of both files before each write and every few seconds. A damaged file is
+replaced in this order:
+
+1. ``salvage`` writes the runs of all readable pages into a file beside it.
+2. The database is closed. Not earlier, since closing writes the log into it and deletes the log.
+3. It is renamed, and a new one is made.
+4. The saved runs are moved into the new one.
+
+A crash at any point leaves the damaged file, the saved runs, or both, and the next start continues
+there. Nothing is held in memory for this: the process has both files open, and can read them even
+after they were removed.
 """
 
 import contextlib
@@ -52,10 +56,10 @@ _LIMIT_ROWS, _LIMIT_ROUNDS = 64, 100
 
 
 def is_trusted(store: sqlite3.Connection, now_ns: int) -> bool:
-    """Return whether a wall time is at most a year ahead of the data of one day of telemetry ago.
+    """Return whether a wall time is plausible, so that data may be deleted for its age.
 
-    Then it may decide about deletion. A board that was off for longer keeps its records for one
-    more day.
+    It is if it is at most a year later than the data that came one day of telemetry ago. A board
+    that was off for longer keeps its records for one more day.
     """
     (reference_ns,) = store.execute(
         # A damaged row may have a text as its time.
@@ -118,7 +122,7 @@ class PlantedLinkError(UserError):
     """A file of the store is a symbolic link that another user made."""
 
 
-# Errors of the place that a person named. A full or broken disk may be well again later.
+# Errors of the place that a person named. A full or broken disk may work again later.
 _WRONG_PLACE = (
     PermissionError,
     NotADirectoryError,
@@ -177,7 +181,9 @@ def _take_lock(database: Path) -> FileIO:
 
 
 def _reason(error: Exception) -> str:
-    return file_error(error).message if isinstance(error, OSError) else str(error)
+    if isinstance(error, OSError):
+        return file_error(error).message
+    return str(error)
 
 
 def _lost_commits(log: Path, read: int, size: int) -> int:
@@ -196,18 +202,28 @@ def _lost_commits(log: Path, read: int, size: int) -> int:
         header = file.read(32)
         if len(header) < 32 or not any(header):
             return 0
-        sums, order = [0, 0], ">" if header[3] & 1 else "<"
-        for first, second in struct.iter_unpack(f"{order}2I", header[:24]):
-            sums[0] = (sums[0] + first + sums[1]) & 0xFFFFFFFF
-            sums[1] = (sums[1] + second + sums[0]) & 0xFFFFFFFF
-        is_whole = header[24:] == struct.pack(">2I", *sums)
         salts = header[16:24]
+        is_whole = _has_valid_sum(header)
         file.seek(read * (24 + size), os.SEEK_CUR)
-        while len(frame := file.read(24)) == 24:
+        frame = file.read(24)
+        while len(frame) == 24:
             is_commit = frame[4:8] != bytes(4)
-            commits += is_commit and (frame[8:16] == salts or not is_whole)
+            # Frames with other salts are left from before SQLite began the log anew.
+            if is_commit and (frame[8:16] == salts or not is_whole):
+                commits += 1
             file.seek(size, os.SEEK_CUR)
+            frame = file.read(24)
     return commits
+
+
+def _has_valid_sum(header: bytes) -> bool:
+    """Return whether the header of a write-ahead log has the checksum of its content."""
+    order = ">" if header[3] & 1 else "<"
+    first_sum = second_sum = 0
+    for first, second in struct.iter_unpack(f"{order}2I", header[:24]):
+        first_sum = (first_sum + first + second_sum) & 0xFFFFFFFF
+        second_sum = (second_sum + second + first_sum) & 0xFFFFFFFF
+    return header[24:] == struct.pack(">2I", first_sum, second_sum)
 
 
 def _log_bytes(path: Path) -> int:
@@ -329,9 +345,11 @@ class Store:
         database_bytes, log_bytes = files.sizes
         if files.database is None:
             return None
+        if database_bytes == 0 and log_bytes == 0:
+            return None  # a new one
         if database_bytes == 0:
             # SQLite takes it for a new database, and deletes its log.
-            return _Damage("it is empty, but it has a log") if log_bytes else None
+            return _Damage("it is empty, but it has a log")
         if Pages(files).is_cut():
             return _Damage("the file was cut")
         return None
@@ -357,25 +375,28 @@ class Store:
         return writer
 
     def _check_log(self, writer: sqlite3.Connection, files: Files) -> None:
-        """Save what SQLite leaves out of a damaged log: it stops at the damage, without a word."""
-        _, read, _ = writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        lost = self._is_log_short
-        with contextlib.suppress(FileNotFoundError):
-            lost |= read >= 0 and _lost_commits(self._beside("-wal"), read, Pages(files).size) > 1
-        if not lost:
+        """Save the runs behind the damage of a log, where SQLite stops reading without an error."""
+        _, frames_read, _ = writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        is_damaged = self._is_log_short
+        if frames_read >= 0:
+            with contextlib.suppress(FileNotFoundError):
+                lost_commits = _lost_commits(self._beside("-wal"), frames_read, Pages(files).size)
+                is_damaged = is_damaged or lost_commits > 1
+        if not is_damaged:
             return
         self._is_log_short = False
         saved = self._save(files)
         self._report_damage(f"the log of the store was damaged: {_words(saved)}", saved.lost)
-        # Or what is left would be found again at the next start.
+        # Without this, the next start would find the same damage again.
         writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def _replace(self, damage: _Damage, files: Files) -> None:
         """Save the runs of a file, close it, and rename it so that it can be examined."""
         saved = self._save(files)
-        # Rows of which not even the id can be read are counted by their number before.
-        begun = sum(run_id not in self._pending for run_id in self._running)
-        lost = max(saved.lost, self._runs - saved.runs - begun)
+        # A run in flight is in the file too, unless its begin still waits to be written.
+        in_flight_in_file = len(self._running.keys() - self._pending.keys())
+        # Rows without a readable id are counted by the number of runs before the damage.
+        lost = max(saved.lost, self._runs - saved.runs - in_flight_in_file)
         is_known = self._writer is not None
         self._close()
         self._suspicion = None
@@ -398,7 +419,7 @@ class Store:
             return save_runs(files, self._rescue, running)
         except sqlite3.DatabaseError as error:
             if type(error) is not sqlite3.DatabaseError:
-                raise  # of the disk: the damaged file stays until its runs are safe
+                raise  # an error of the disk: the damaged file stays until its runs are saved
             # An earlier rescue was damaged itself.
             self._rescue.replace(self._beside(".rescued.damaged"))
             return save_runs(files, self._rescue, running)
@@ -497,7 +518,7 @@ class Store:
         return [json.loads(str(row[-1])) for row in reversed(rows)]
 
     def suspect(self, error: Exception) -> None:
-        """Take note that a reader found the file damaged; ``flush`` checks it."""
+        """Note that a reader found the file damaged; ``flush`` checks it."""
         # Without the lock, since a writer may wait for the disk.
         if self._is_daemon and self._suspicion is None:
             self._note(error)
@@ -533,33 +554,18 @@ class Store:
             self._flush()
 
     def flush(self) -> None:
-        """Look whether the file is whole, open it if necessary, and commit the waiting data."""
+        """Check that the file is whole, open it if necessary, and commit the waiting data."""
         with self._lock:
             if self._is_daemon or self._pending or self._blocks or self._writer is None:
                 self._flush()
 
     def _flush(self) -> None:
         if self._is_closed:
-            return  # another thread came late, and would open the file again
+            return  # a thread that comes late would open the file again
         try:
             writer = self._ready()
-            while self._pending:
-                run_id, row = next(iter(self._pending.items()))
-                known = writer.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-                with writer:
-                    writer.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-                self._runs += known is None
-                del self._pending[run_id]
-            while self._blocks:
-                block = self._blocks[0]
-                times = (block.begin_ns, block.end_ns, block.wall_begin_ns, block.wall_end_ns)
-                with writer:
-                    writer.execute(
-                        "INSERT INTO blocks (source, boot_id, begin_ns, end_ns, begin_wall_ns,"
-                        " end_wall_ns, samples, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                        (block.source, self._boot_id, *times, block.count, block.data),
-                    )
-                self._blocks.popleft()
+            self._write_pending_runs(writer)
+            self._write_blocks(writer)
         except (OSError, sqlite3.Error, UserError) as error:
             self._note(error)
         else:
@@ -569,8 +575,32 @@ class Store:
             if self._files is not None:
                 self._note_growth(self._files)
 
+    def _write_pending_runs(self, writer: sqlite3.Connection) -> None:
+        """Commit each waiting run; one stays in the queue until its commit has succeeded."""
+        while self._pending:
+            run_id, row = next(iter(self._pending.items()))
+            stored = writer.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+            with writer:
+                writer.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            if stored is None:
+                self._runs += 1
+            del self._pending[run_id]
+
+    def _write_blocks(self, writer: sqlite3.Connection) -> None:
+        """Commit each waiting block of samples; it stays in the queue likewise."""
+        while self._blocks:
+            block = self._blocks[0]
+            times = (block.begin_ns, block.end_ns, block.wall_begin_ns, block.wall_end_ns)
+            with writer:
+                writer.execute(
+                    "INSERT INTO blocks (source, boot_id, begin_ns, end_ns, begin_wall_ns,"
+                    " end_wall_ns, samples, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    (block.source, self._boot_id, *times, block.count, block.data),
+                )
+            self._blocks.popleft()
+
     def _ready(self) -> sqlite3.Connection:
-        """Return the connection; save the runs and open the file again if it is not what it was."""
+        """Return the connection; if the file is damaged, replace it first."""
         if self._writer is not None:
             damage = self._damage_while_open(self._writer)
             if damage is None and self._suspicion is None:
@@ -581,7 +611,7 @@ class Store:
                 self._close()
                 self._report_damage(f"{self.path} was {damage.reason}, and opened again", 0)
             else:
-                self._close()  # a new connection takes the file for whole
+                self._close()  # only a suspicion: a new connection found the file whole
             self._suspicion = None
         return self._open(self._lock_seconds)
 
@@ -618,7 +648,7 @@ class Store:
         return None
 
     def _note_growth(self, files: Files) -> None:
-        """Note what a write added; that a file shrank meanwhile is left to the next look."""
+        """Note the growth by a write; the next check finds a file that shrank meanwhile."""
         database_bytes, log_bytes = files.sizes
         self._sizes = max(self._sizes[0], database_bytes), max(self._sizes[1], log_bytes)
 
@@ -635,10 +665,12 @@ class Store:
                 (result,) = other.execute("PRAGMA integrity_check(1)").fetchone()
             except sqlite3.DatabaseError as error:
                 if type(error) is not sqlite3.DatabaseError:
-                    raise  # of the disk, which may be well again later
+                    raise  # an error of the disk, which may work again later
                 result = str(error)
+        if result == "ok":
+            return None
         # The first line of several names the database only.
-        return None if result == "ok" else _Damage(result.splitlines()[-1])
+        return _Damage(result.splitlines()[-1])
 
     def _close(self) -> None:
         self._writer = self._files = None
@@ -693,9 +725,11 @@ class Store:
                 self._note(error)
 
     def _count(self, writer: sqlite3.Connection) -> None:
-        """Count the runs, so that those that damage destroys can be counted.
+        """Count the runs in the file, so that those that damage destroys can be counted.
 
-        A damaged page may hide runs without an error. Then the table and its index do not agree.
+        Raises:
+            sqlite3.DatabaseError: The table and its index do not agree. A damaged page can hide
+                runs without another error.
         """
         (runs,) = writer.execute("SELECT count(*) FROM runs NOT INDEXED").fetchone()
         (in_index,) = writer.execute(
@@ -707,7 +741,7 @@ class Store:
         self._runs = runs
 
     def _count_anew(self) -> None:
-        """Count by a new connection: the writer has pages in memory that may differ by now."""
+        """Count by a new connection: the writer may have pages in memory that differ by now."""
         uri = f"{self.path.absolute().as_uri()}?mode=ro"
         with contextlib.closing(
             sqlite3.connect(uri, uri=True, timeout=self._lock_seconds)
@@ -754,10 +788,13 @@ def _is_rescue(path: Path) -> bool:
 
 
 def _words(saved: Saved, *, is_known: bool = False) -> str:
-    """Return what became of the runs; at a start, nobody knows how many there were."""
+    """Return how many runs were saved and lost; at a start, the number before is not known."""
     text = f"{saved.runs} run(s) were read from its pages"
-    least = "" if is_known else "at least "
-    return f"{text}, and {least}{saved.lost} are lost" if saved.lost > 0 else text
+    if saved.lost <= 0:
+        return text
+    if is_known:
+        return f"{text}, and {saved.lost} are lost"
+    return f"{text}, and at least {saved.lost} are lost"
 
 
 def _recover(writer: sqlite3.Connection) -> None:
