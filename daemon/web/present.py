@@ -7,9 +7,9 @@ from ... import __version__
 from ...collectors.board.boards import identify
 from ...parsers import signals
 from ...parsers.rails import RailRule
-from ..export.snapshot import Snapshot, WorkloadState
+from ..export.snapshot import Snapshot, SourceState, WorkloadState
 from ..measure.processes import DLA_SECONDS, dla_seconds
-from ..measure.report import Environment, Span
+from ..measure.report import Environment, RunReport, Span
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures
 from .troubles import find_troubles
@@ -53,53 +53,29 @@ class Present:
         """Return the document of a moment; unknown values are null or absent."""
         environment = snapshot.environment
         is_fresh = any(source.is_fresh(now_ns) for source in snapshot.sources)
-        troubles = find_troubles(snapshot, is_fresh=is_fresh)
         values = snapshot.values if is_fresh else {}
-        clocks = clock_figures({name: [value] for name, value in values.items()})
-        wall = wall_ns / 1e9
+        troubles = find_troubles(snapshot, is_fresh=is_fresh)
         return {
-            "time": wall,
+            "time": wall_ns / 1e9,
             "version": __version__,
             "simulated": environment.simulated,
             "board": {"name": environment.board, "dla_cores": _dla_cores(environment)}
             | _fields(environment, "module l4t jetpack power_mode clocks_locked"),
             "total_rails": [] if rule is None else list(rule.total),
             "troubles": [trouble._asdict() for trouble in troubles],
-            "now": {name: signal.by_label(values) for name, signal in _NOW.items()}
-            | {
-                "clocks": {name: column[0] for name, (_, column) in clocks.items() if column[0] > 0}
-            },
+            "now": _values_now(values),
             "processes": self._processes(snapshot, values, now_ns),
             "limits": {"power_watts": snapshot.limits.power_watts},
-            "trips": {
-                zone: celsius
-                for (zone, kind), celsius in snapshot.trips_celsius.items()
-                if kind == "critical"
-            },
-            "sources": [
-                _fields(source, "name interval_seconds samples restarts tokens_unparsed lacks_root")
-                | {
-                    "up": source.is_fresh(now_ns),
-                    "age_seconds": source.latest and (now_ns - source.latest.monotonic_ns) / 1e9,
-                    "lines_unparsed": sum(source.lines_unparsed.values()),
-                }
-                for source in snapshot.sources
-            ],
-            # They are read at a line of the source: without one nothing is known of them.
-            "companions": {
-                name: up if is_fresh else None for name, up in snapshot.companions_up.items()
-            },
+            "trips": _shutdown_temperatures(snapshot),
+            "sources": [_source(source, now_ns) for source in snapshot.sources],
+            "companions": _companions(snapshot, is_fresh=is_fresh),
             "signal_sources": dict(snapshot.signal_sources) if is_fresh else {},
             "store": {
                 "problem": snapshot.store_problem,
                 "write_errors": snapshot.store_write_errors,
                 "free_bytes": snapshot.store_free_bytes,
             },
-            "workloads": [
-                _workload(state)
-                | {"due": wall + (due_ns[name] - now_ns) / 1e9 if name in due_ns else None}
-                for name, state in snapshot.workloads.items()
-            ],
+            "workloads": _workloads(snapshot, due_ns, wall_ns - now_ns),
             "skipped": dict(snapshot.skipped),
         }
 
@@ -107,23 +83,61 @@ class Present:
         self, snapshot: Snapshot, values: Mapping[str, float], now_ns: int
     ) -> list[dict[str, Any]]:
         """Return users of CPU and memory, busiest first, with their share of each DLA core."""
-        found: dict[str, dict[str, Any]] = {
-            one.name: {
-                "name": one.name,
-                "cores": one.cpu_cores,
-                "memory_bytes": one.memory_bytes,
-                "processes": one.processes,
+        processes: dict[str, dict[str, Any]] = {}
+        for use in snapshot.processes:
+            processes[use.name] = {
+                "name": use.name,
+                "cores": use.cpu_cores,
+                "memory_bytes": use.memory_bytes,
+                "processes": use.processes,
             }
-            for one in snapshot.processes
-        }
         if any(map(_is_of_a_process, values)):
-            cut = self._timeline.cut(now_ns - _DLA_PROCESS_NS, now_ns, _is_of_a_process)
-            if len(cut.times_ns) > 1:
-                window = Span(begin_ns=cut.times_ns[0], end_ns=cut.times_ns[-1])
-                for name, busy in dla_seconds(cut, window).items():
+            samples = self._timeline.cut(now_ns - _DLA_PROCESS_NS, now_ns, _is_of_a_process)
+            if len(samples.times_ns) > 1:
+                window = Span(begin_ns=samples.times_ns[0], end_ns=samples.times_ns[-1])
+                for name, busy in dla_seconds(samples, window).items():
                     shares = {core: seconds / window.seconds for core, seconds in busy.items()}
-                    found.setdefault(name, {"name": name})["dla"] = shares
-        return [*found.values()]
+                    processes.setdefault(name, {"name": name})["dla"] = shares
+        return [*processes.values()]
+
+
+def _values_now(values: Mapping[str, float]) -> dict[str, Mapping[str, float]]:
+    now: dict[str, Mapping[str, float]] = {}
+    for name, signal in _NOW.items():
+        now[name] = signal.by_label(values)
+    columns = {column: [value] for column, value in values.items()}
+    clocks: dict[str, float] = {}
+    for name, (_, column) in clock_figures(columns).items():
+        if column[0] > 0:
+            clocks[name] = column[0]
+    now["clocks"] = clocks
+    return now
+
+
+def _shutdown_temperatures(snapshot: Snapshot) -> dict[str, float]:
+    trips: dict[str, float] = {}
+    for (zone, kind), celsius in snapshot.trips_celsius.items():
+        if kind == "critical":
+            trips[zone] = celsius
+    return trips
+
+
+def _source(source: SourceState, now_ns: int) -> dict[str, Any]:
+    age_seconds: float | None = None
+    if source.latest is not None:
+        age_seconds = (now_ns - source.latest.monotonic_ns) / 1e9
+    return _fields(source, "name interval_seconds samples restarts tokens_unparsed lacks_root") | {
+        "up": source.is_fresh(now_ns),
+        "age_seconds": age_seconds,
+        "lines_unparsed": sum(source.lines_unparsed.values()),
+    }
+
+
+def _companions(snapshot: Snapshot, *, is_fresh: bool) -> dict[str, bool | None]:
+    # They are read at a line of the source: without one nothing is known of them.
+    if not is_fresh:
+        return dict.fromkeys(snapshot.companions_up)
+    return dict(snapshot.companions_up)
 
 
 def _is_of_a_process(column: str) -> bool:
@@ -137,25 +151,39 @@ def _dla_cores(environment: Environment) -> int | None:
     return identify(environment.module or "", environment.board or "")[1]
 
 
+def _workloads(
+    snapshot: Snapshot, due_ns: Mapping[str, int], offset_ns: int
+) -> list[dict[str, Any]]:
+    """Return the workloads; ``offset_ns`` is wall time minus CLOCK_MONOTONIC."""
+    workloads = []
+    for name, state in snapshot.workloads.items():
+        document = _workload(state)
+        document["due"] = (due_ns[name] + offset_ns) / 1e9 if name in due_ns else None
+        workloads.append(document)
+    return workloads
+
+
 def _workload(state: WorkloadState) -> dict[str, Any]:
-    good = state.last_good
-    latency, energy = (None, None) if good is None else (good.latency, good.energy)
     return _fields(state, "workload device active_run inferences failures deadline_seconds") | {
         "misses": state.misses.count,
         "runs": dict(state.runs),
-        "last_good": good
-        and {
-            "run_id": good.run_id,
-            "ended": (good.started_wall_ns + good.ended_ns - good.started_ns) / 1e9,
-            "p50_seconds": latency and latency.p50_seconds,
-            "p99_seconds": latency and latency.p99_seconds,
-            "throughput_per_second": good.throughput_per_second,
-            "gross_joules_per_inference": energy and energy.gross_joules_per_inference,
-            "net_joules_per_inference": energy and energy.net_joules_per_inference,
-            "unit": good.unit,
-            "joules_per_unit": energy and energy.joules_per_unit,
-            "quality": [flag for flag in good.quality if flag != "simulated"],
-        },
+        "last_good": None if state.last_good is None else _last_good(state.last_good),
+    }
+
+
+def _last_good(run: RunReport) -> dict[str, Any]:
+    latency, energy = run.latency, run.energy
+    return {
+        "run_id": run.run_id,
+        "ended": (run.started_wall_ns + run.ended_ns - run.started_ns) / 1e9,
+        "p50_seconds": latency and latency.p50_seconds,
+        "p99_seconds": latency and latency.p99_seconds,
+        "throughput_per_second": run.throughput_per_second,
+        "gross_joules_per_inference": energy and energy.gross_joules_per_inference,
+        "net_joules_per_inference": energy and energy.net_joules_per_inference,
+        "unit": run.unit,
+        "joules_per_unit": energy and energy.joules_per_unit,
+        "quality": [flag for flag in run.quality if flag != "simulated"],
     }
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import groupby, takewhile
+from itertools import groupby
 from math import fsum
 from operator import itemgetter
 from pathlib import Path
@@ -80,22 +80,25 @@ class _Step:
 
     def head(self) -> str:
         """Return the begin of a part of the document."""
-        lines = [
-            {"chart": line.chart, "label": line.label, "gate": line.is_gate}
-            for line, *_ in self.figures.values()
-        ]
+        lines = []
+        for line, *_ in self.figures.values():
+            lines.append({"chart": line.chart, "label": line.label, "gate": line.is_gate})
         return f'{{"columns":{json.dumps([*self.figures])},"lines":{json.dumps(lines)},"rows":['
 
     def row(self, begin_ns: int) -> str:
         """Return begin, means and highest values."""
-        means = [_short(total / count) for _, total, count, _ in self.figures.values()]
-        peaks = [_short(highest) for *_, highest in self.figures.values()]
+        means, peaks = [], []
+        for _, total, count, highest in self.figures.values():
+            means.append(_short(total / count))
+            peaks.append(_short(highest))
         return json.dumps((round(begin_ns / 1e9, 3), means, peaks), separators=(",", ":"))
 
 
 def _short(value: float) -> float:
     """Return a value with three decimals, or five digits of a large one such as bytes."""
-    return round(value, 3) if abs(value) < 1e6 else int(float(f"{value:.5g}"))
+    if abs(value) < 1e6:
+        return round(value, 3)
+    return int(float(f"{value:.5g}"))
 
 
 def series(
@@ -115,11 +118,10 @@ def series(
     columns: tuple[str, ...] | None = None
     interval: float | None = None
     # Each second of an open page asks for what memory has; the store is not read for it.
-    blocks = (
-        timeline.blocks_since(begin_ns - 1, end_ns, _is_shown)
-        if timeline.covers(begin_ns)
-        else blocks_between(history, timeline, begin_ns - 1, end_ns, _is_shown)
-    )
+    if timeline.covers(begin_ns):
+        blocks = timeline.blocks_since(begin_ns - 1, end_ns, _is_shown)
+    else:
+        blocks = blocks_between(history, timeline, begin_ns - 1, end_ns, _is_shown)
     # A clock that was set back begins a step again.
     for number, parts in groupby(_slices(blocks, step_ns), itemgetter(0)):
         if number not in numbers:
@@ -134,8 +136,10 @@ def series(
             yield ("" if columns is None else "]},") + step.head()
         yield step.row(number * step_ns)
         columns = tuple(step.figures)
+    if columns is not None:
+        yield "]}"
     seconds = None if interval is None else interval / 1e9
-    yield f'{"" if columns is None else "]}"}],"interval":{json.dumps(seconds)}}}'
+    yield f'],"interval":{json.dumps(seconds)}}}'
 
 
 def _slices(
@@ -162,28 +166,28 @@ def _lines_of(columns: Mapping[str, Sequence[float]]) -> dict[str, ChartLine]:
 
     The loads of a DLA core are separate lines by source, never mixed: ``ratio/dla0:ftrace``.
     """
-    found = {}
+    lines = {}
     for rail, column in signals.RAIL_POWER.by_label(columns).items():
-        found[f"watts/{rail}"] = ChartLine("power", rail, column)
+        lines[f"watts/{rail}"] = ChartLine("power", rail, column)
     loads = load_figures(columns)
     for name, label in _LOADS.items():
         if name in loads:
-            found[f"ratio/{name}"] = ChartLine("load", label, loads[name].column)
+            lines[f"ratio/{name}"] = ChartLine("load", label, loads[name].column)
     for signal, source, label in _DLA_LOADS:
         for core, column in by_core(signal, columns).items():
-            found[f"ratio/{core}:{source}"] = ChartLine("dla", f"{core.upper()} {label}", column)
+            lines[f"ratio/{core}:{source}"] = ChartLine("dla", f"{core.upper()} {label}", column)
     for core, (_, column) in gate_figures(columns).items():
-        found[f"on/{core}"] = ChartLine("dla", f"{core.upper()} on (gate)", column, is_gate=True)
+        lines[f"on/{core}"] = ChartLine("dla", f"{core.upper()} on (gate)", column, is_gate=True)
     for zone, (_, column) in zone_figures(columns).items():
-        found[f"celsius/{zone}"] = ChartLine("temperature", zone, column)
+        lines[f"celsius/{zone}"] = ChartLine("temperature", zone, column)
     for name, (signal, label) in _MEMORY.items():
         for column in signal.by_label(columns).values():
-            found[f"bytes/{name}"] = ChartLine("memory", label, column)
+            lines[f"bytes/{name}"] = ChartLine("memory", label, column)
     for name, (_, column) in clock_figures(columns).items():
-        found[f"hertz/{name}"] = ChartLine("clock", _LOADS.get(name, name.upper()), column)
+        lines[f"hertz/{name}"] = ChartLine("clock", _LOADS.get(name, name.upper()), column)
     for kind, column in signals.THROTTLE_EVENTS.by_label(columns).items():
-        found[f"events/{kind}"] = ChartLine("throttle", kind, column)
-    return found
+        lines[f"events/{kind}"] = ChartLine("throttle", kind, column)
+    return lines
 
 
 STATIC = Path(__file__).with_name("static")
@@ -203,8 +207,8 @@ def page_response(name: str, request: Request) -> Response:
         "referrer-policy": "no-referrer",
         "x-content-type-options": "nosniff",
     }
-    known = request.headers.get("if-none-match", "").split(",")
-    if tag in (one.strip() for one in known):
+    tags_of_browser = request.headers.get("if-none-match", "").replace(" ", "").split(",")
+    if tag in tags_of_browser:
         return Response(status_code=304, headers=headers)
     return Response(content, headers=headers, media_type="text/html")
 
@@ -215,7 +219,7 @@ def _policy(page: bytes) -> str:
     It allows nothing from anywhere else, nothing that is written into the page later, and no page
     around it.
     """
-    style, script = (_digests(pattern.findall(page)) for pattern in (_STYLE, _SCRIPT))
+    style, script = _digests(_STYLE.findall(page)), _digests(_SCRIPT.findall(page))
     return (
         f"default-src 'none'; script-src {script}; style-src {style}; "
         "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -224,8 +228,11 @@ def _policy(page: bytes) -> str:
 
 
 def _digests(parts: Sequence[bytes]) -> str:
-    digests = (base64.b64encode(hashlib.sha256(part).digest()).decode() for part in parts)
-    return " ".join(f"'sha256-{digest}'" for digest in digests)
+    digests = []
+    for part in parts:
+        digest = base64.b64encode(hashlib.sha256(part).digest()).decode()
+        digests.append(f"'sha256-{digest}'")
+    return " ".join(digests)
 
 
 def _place(path: str) -> str:
@@ -235,20 +242,34 @@ def _place(path: str) -> str:
 
 def _object(fields: Mapping[str, str], *paths: str) -> str:
     """Return the SQL of a JSON object; the last part of a path in a report is a name."""
-    every = {**fields, **{path.split(".")[-1]: _place(path) for path in paths}}
-    return "json_object(" + ", ".join(f"'{name}', {sql}" for name, sql in every.items()) + ")"
+    sql_by_name = dict(fields)
+    for path in paths:
+        sql_by_name[path.split(".")[-1]] = _place(path)
+    pairs = ", ".join(f"'{name}', {sql}" for name, sql in sql_by_name.items())
+    return f"json_object({pairs})"
+
+
+def _unless_in_flight(path: str) -> str:
+    """Return the SQL of a value; a run in flight has the one that holds if the daemon dies."""
+    return f"CASE WHEN in_flight THEN NULL ELSE {_place(path)} END"
+
+
+def _wall_seconds(path: str) -> str:
+    """Return the SQL of a time of CLOCK_MONOTONIC in a report, as wall time in seconds."""
+    return f"(started_wall_ns + {_place(path)} - {_place('started_ns')}) / 1e9"
 
 
 _SUMMARY = _object(
     {
-        **{name: name for name in ("run_id", "workload", "device")},
+        "run_id": "run_id",
+        "workload": "workload",
+        "device": "device",
         "started_seconds": "started_wall_ns / 1e9",
         "placement": _place("built.placement.verdict"),
-        # A run in flight has the values that hold if the daemon dies.
-        **{
-            name: f"CASE WHEN in_flight THEN NULL ELSE {_place(name)} END"
-            for name in ("outcome", "reason", "ended_ns", "inferences")
-        },
+        "outcome": _unless_in_flight("outcome"),
+        "reason": _unless_in_flight("reason"),
+        "ended_ns": _unless_in_flight("ended_ns"),
+        "inferences": _unless_in_flight("inferences"),
     },
     *("started_ns", "batch", "throughput_per_second", "quality", "overlapping_runs"),
     "foreign_dla_processes",
@@ -272,11 +293,8 @@ def summaries(history: History, limit: int, before_ns: int | None) -> Generator[
 
 _BAND = (
     "json_array(run_id, workload, device, outcome, started_wall_ns / 1e9, "
-    + ", ".join(
-        f"(started_wall_ns + {_place(path)} - {_place('started_ns')}) / 1e9"
-        for path in ("ended_ns", "phases.steady.begin_ns", "phases.steady.end_ns")
-    )
-    + ")"
+    f"{_wall_seconds('ended_ns')}, {_wall_seconds('phases.steady.begin_ns')}, "
+    f"{_wall_seconds('phases.steady.end_ns')})"
 )
 # A run that began earlier than this before a time is not looked for.
 _LONGEST_SECONDS = 3600.0
@@ -291,12 +309,18 @@ def bands(
     begin and end of the steady phase.
     Skipped runs took no time. ``since`` of the answer is the time from which on it is complete.
     """
-    picked = map(json.loads, history.pick_runs(_BAND, limit, before_ns))
-    rows = [*takewhile(lambda row: row[4] >= since - _LONGEST_SECONDS, picked)]
-    return {
-        "since": max(since, rows[-1][4]) if len(rows) == limit else since,
-        "bands": [row for row in rows if row[5] > since and row[3] != "skipped"],
-    }
+    complete_since = since
+    shown = []
+    for number, text in enumerate(history.pick_runs(_BAND, limit, before_ns), start=1):
+        row = json.loads(text)
+        _, _, _, outcome, began, ended, *_ = row
+        if began < since - _LONGEST_SECONDS:
+            break
+        if number == limit:
+            complete_since = max(since, began)
+        if ended > since and outcome != "skipped":
+            shown.append(row)
+    return {"since": complete_since, "bands": shown}
 
 
 _RUNS_PER_WORKLOAD = 10
@@ -310,7 +334,8 @@ _Run: TypeAlias = Mapping[str, Any]
 
 _COMPARED = _object(
     {
-        **{name: name for name in ("workload", "device")},
+        "workload": "workload",
+        "device": "device",
         "started": "started_wall_ns / 1e9",
         "conditions": f"json_array({_place('environment.power_mode')},"
         f" {_place('environment.clocks_locked')}, {_place('environment.simulated')})",
@@ -362,11 +387,16 @@ def compare(history: History, now_wall_ns: int) -> dict[str, Any]:
     The figures are means of the last ten good runs of a workload in seven days, of those that have
     the power mode and clock locks of the model's newest run.
     """
-    picked = history.last_good(_COMPARED, now_wall_ns - _SPAN_NS, _RUNS_PER_WORKLOAD)
-    runs = [run for run in map(json.loads, picked) if run["model"] is not None]
+    runs = []
+    for text in history.last_good(_COMPARED, now_wall_ns - _SPAN_NS, _RUNS_PER_WORKLOAD):
+        run = json.loads(text)
+        if run["model"] is not None:
+            runs.append(run)
     runs.sort(key=itemgetter("model", "batch", "device", "workload"))
-    groups = groupby(runs, itemgetter("model", "batch"))
-    return {"models": [_compared(model, batch, [*group]) for (model, batch), group in groups]}
+    models = []
+    for (model, batch), group in groupby(runs, itemgetter("model", "batch")):
+        models.append(_compared(model, batch, [*group]))
+    return {"models": models}
 
 
 def _compared(model: str, batch: int, runs: Sequence[_Run]) -> dict[str, Any]:
@@ -375,13 +405,18 @@ def _compared(model: str, batch: int, runs: Sequence[_Run]) -> dict[str, Any]:
     equal = [run for run in runs if run["conditions"] == conditions]
     has_net = any(run["net_joules_per_inference"] is not None for run in equal)
     kind = "net" if has_net else "gross"
-    entries = [
-        _entry([*group], kind) for _, group in groupby(equal, itemgetter("workload", "device"))
-    ]
+    entries = []
+    for _, group in groupby(equal, itemgetter("workload", "device")):
+        entries.append(_entry([*group], kind))
     on_gpu = _best(entries, "gpu", "gpu")
-    for one in entries:
-        if on_gpu and one.device != "gpu":
-            one.gpu_freed = difference(on_gpu[1].mean, one.gpu_ratio)
+    for entry in entries:
+        if on_gpu and entry.device != "gpu":
+            entry.gpu_freed = difference(on_gpu[1].mean, entry.gpu_ratio)
+    verdicts = []
+    for goal in _GOALS:
+        verdict = _verdict(goal, entries)
+        if verdict is not None:
+            verdicts.append(verdict)
     return {
         "model": model,
         "batch": batch,
@@ -389,7 +424,7 @@ def _compared(model: str, batch: int, runs: Sequence[_Run]) -> dict[str, Any]:
         "simulated": bool(conditions[2]),
         "left_out": len(runs) - len(equal),
         "entries": [entry.shown() for entry in entries],
-        "verdicts": [found for goal in _GOALS if (found := _verdict(goal, entries))],
+        "verdicts": verdicts,
     }
 
 
@@ -397,14 +432,17 @@ def _entry(runs: Sequence[_Run], kind: str) -> _Entry:
     newest = max(runs, key=itemgetter("started"))
     latency = present(run["p50_seconds"] for run in runs)
     joules = [_joules(run, kind) for run in runs]
-    gpu = present((run["utilization"] or {}).get("gpu", {}).get("mean_ratio") for run in runs)
+    gpu = present(_mean_load(run, "gpu") for run in runs)
+    flags: Counter[str] = Counter()
+    for run in runs:
+        flags.update(flag for flag in run["quality"] or () if flag not in _QUIET)
     return _Entry(
         workload=newest["workload"],
         device=newest["device"],
         runs=len(runs),
         latest=newest["started"],
         precision=newest["requested_precision"],
-        flags=Counter(flag for run in runs for flag in run["quality"] or () if flag not in _QUIET),
+        flags=flags,
         latency_seconds=mean_of_rounds(latency),
         joules=mean_energy(joules),
         gpu_ratio=mean_of_rounds(gpu, floor=_LOAD_STEP / 2),
@@ -418,7 +456,8 @@ def _joules(run: _Run, kind: str) -> Figure | None:
     value = run[f"{kind}_joules_per_inference"]
     if value is None:
         return None
-    if (each := run[f"{kind}_joules_per_inference_interval"]) is not None:
+    each = run[f"{kind}_joules_per_inference_interval"]
+    if each is not None:
         return Figure.around(value, (each["high"] - each["low"]) / 2)
     # Runs of older releases have the interval of the whole energy only.
     interval = run[f"{kind}_interval"]
@@ -430,13 +469,20 @@ def _dla_use(device: str, runs: Sequence[_Run]) -> tuple[str, float] | None:
     """Return the mean use of a run's own core by the best source that all runs have."""
     if device not in DLAS:
         return None
-    loads = [run["utilization"] or {} for run in runs]
     for source in (*SOURCES, POWERED):
-        found = present(one.get(f"{device}:{source}", {}).get("mean_ratio") for one in loads)
-        if len(found) == len(runs):
-            return source, fmean(found)
+        loads = present(_mean_load(run, f"{device}:{source}") for run in runs)
+        if len(loads) == len(runs):
+            return source, fmean(loads)
     gates = present((run["dla_active"] or {}).get(device) for run in runs)
-    return ("gate", fmean(gates)) if gates else None
+    if not gates:
+        return None
+    return "gate", fmean(gates)
+
+
+def _mean_load(run: _Run, name: str) -> float | None:
+    load = (run["utilization"] or {}).get(name, {})
+    mean: float | None = load.get("mean_ratio")
+    return mean
 
 
 def _best(entries: Sequence[_Entry], device: str, goal: str) -> tuple[_Entry, MeanOfRuns] | None:
@@ -459,7 +505,7 @@ def _best(entries: Sequence[_Entry], device: str, goal: str) -> tuple[_Entry, Me
 
 def _verdict(goal: str, entries: Sequence[_Entry]) -> dict[str, Any] | None:
     """Return the best DLA against the best GPU entry, as ``measure.winner`` judges them."""
-    best_gpu, best_dla = (_best(entries, device, goal) for device in ("gpu", "dla"))
+    best_gpu, best_dla = _best(entries, "gpu", goal), _best(entries, "dla", goal)
     if best_gpu is None or best_dla is None:
         return None
     (gpu, gpu_side), (dla, dla_side) = best_gpu, best_dla
