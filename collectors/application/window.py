@@ -28,7 +28,6 @@ from ...parsers.inference.marks import (
     PHASES_AT_MOST,
     TIMES_AT_MOST,
 )
-from ..processes.stalls import StallFields, StallWatch
 from .client import ODD_ANSWER, WINDOWS_PATH, ApiClient, RefusedError, whole_characters
 
 # Converted to text in pieces, because holding the interpreter delays an inference.
@@ -99,8 +98,7 @@ class WindowMarks:
     times: Thinned = field(default_factory=partial(Thinned, 2))
     stages: dict[str, Thinned] = field(default_factory=dict)
     phases: list[PhaseMark] = field(default_factory=list)
-    misses: int | None = None  # of the deadline, if there is one; the last ones are ``stalls``
-    stalls: list[StallFields] = field(default_factory=list)
+    misses: int | None = None  # of the deadline, if there is one
 
     @property
     def work(self) -> float:
@@ -154,28 +152,28 @@ def _politely(items: Iterable[T]) -> Iterator[T]:
 class MarkBuffer:
     """Marks of all threads, taken window by window; ``begun`` is set by the first of a window."""
 
-    __slots__ = ("_lock", "_taken", "_watch", "begun", "present")
+    __slots__ = ("_deadline_ns", "_lock", "_misses", "_taken", "begun", "present")
 
     def __init__(self) -> None:
-        self._watch: StallWatch | None = None
+        self._deadline_ns: int | None = None
+        self._misses = 0
         self.begun = Event()
         self.present = WindowMarks()
         self._lock = Lock()
         self._taken = 0
 
     def watch(self, deadline_seconds: float | None) -> None:
-        """Count misses from now on, if the workload has a deadline; another one begins anew."""
+        """Count misses from now on, if the workload has a deadline; the first one stays."""
         with self._lock:
-            if self._watch is None and deadline_seconds is not None:
-                deadline_ns = round(deadline_seconds * 1e9)
-                self._watch = StallWatch(deadline_ns, monotonic_ns(), is_of_one_thread=False)
+            if self._deadline_ns is None and deadline_seconds is not None:
+                self._deadline_ns = round(deadline_seconds * 1e9)
 
     def inference(self, start_ns: int, end_ns: int) -> None:
         """Add a timed inference."""
         with self._lock:
             marks = self.present
-            if self._watch is not None:
-                self._watch.add(start_ns, end_ns)
+            if self._deadline_ns is not None and end_ns - start_ns > self._deadline_ns:
+                self._misses += 1
             marks.times.add(start_ns, end_ns - start_ns)
             if marks.first_ns is None:
                 marks.first_ns = start_ns
@@ -229,8 +227,8 @@ class MarkBuffer:
             current = marks.phases[-len(later) - 1 : len(marks.phases) - len(later)]
             self.present.phases = [PhaseMark(one.name, marks.last_ns) for one in current] + later
             self._taken += marks.count
-            if self._watch is not None:
-                marks.misses, marks.stalls = self._watch.take()
+            if self._deadline_ns is not None:
+                marks.misses, self._misses = self._misses, 0
         return marks
 
 
@@ -351,7 +349,6 @@ class Reporter:
             units=marks.units,
             phases=marks.phases_within(begin_ns, max(begin_ns, end_ns)) or None,
             misses=marks.misses,
-            stalls=marks.stalls or None,
             outcome=outcome,
             reason=reason,
         )

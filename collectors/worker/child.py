@@ -31,7 +31,6 @@ from ...parsers.inference.events import (
 )
 from ...parsers.records import Record
 from ..catalog import BACKENDS, find_backend
-from ..processes.stalls import count_continuations
 from .run_loop import STOPPED, Runner
 
 # After SIGTERM, a library has this time to return before the process ends anyway.
@@ -163,7 +162,6 @@ def _watch_signals() -> int:
     os.set_blocking(wake_fd, False)
     signal.set_wakeup_fd(wake_fd, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: None)
-    count_continuations()
     return signals_fd
 
 

@@ -26,7 +26,6 @@ from ...parsers.inference.events import (
     PhaseName,
     Progress,
     StageName,
-    Stall,
 )
 from ...parsers.records import Record
 from ..backends.base import Backend, InferenceSlot, Inferring, SelfTimed
@@ -35,7 +34,6 @@ from ..base import SYSTEM_CLOCK, Clock, write_atomic
 from ..children.program import find_executable
 from ..models.data_sets import DataSet, InputSpec, reported
 from ..models.files import find_model, sha256_of
-from ..processes.stalls import StallWatch
 from .outputs import compare_with_first_run, write_outputs
 
 if TYPE_CHECKING:
@@ -78,9 +76,6 @@ class Steady:
         self._tell_ns = span.begin_ns + _CHUNK_NS
         seconds = order.duration_seconds
         self._until_ns = None if seconds is None else span.begin_ns + int(seconds * 1e9)
-        self._stalls: StallWatch | None = None
-        if order.deadline_seconds is not None:
-            self._stalls = StallWatch(round(order.deadline_seconds * 1e9), span.begin_ns)
         # Inferences that are complete and not yet printed.
         self._start_ns = array("q")
         self._latency_ns = array("q")
@@ -101,8 +96,6 @@ class Steady:
         finally:
             if self._start_ns:
                 self._tell_chunk()
-            if self._stalls is not None:
-                self._stalls.close()
 
     def _without_pause(self, backend: Inferring, infer: Callable[[], None]) -> None:
         if self._order.streams > 1 and self._order.stage is None and backend.slots:
@@ -161,21 +154,17 @@ class Steady:
             for column, time_ns in zip(self._stages_ns.values(), stages_ns(), strict=True):
                 column.append(time_ns)
         self._span.end_ns = end_ns
-        if self._stalls is not None:
-            self._stalls.add(start_ns, end_ns)
         if end_ns >= self._tell_ns or len(self._start_ns) >= _CHUNK_LENGTH:
             self._tell_chunk()
             self._tell_ns = end_ns + _CHUNK_NS
 
     def _tell_chunk(self) -> None:
-        _, stalls = (0, []) if self._stalls is None else self._stalls.take()
         # These numbers were made a few lines above: checking each would only cost time here.
         taken = Inferences.model_construct(
             run_id=self._order.run_id,
             start_ns=tuple(self._start_ns),
             latency_ns=tuple(self._latency_ns),
             stages_ns={stage: tuple(column) for stage, column in self._stages_ns.items()},
-            stalls=tuple(Stall.model_validate(one) for one in stalls),
         )
         for column in (self._start_ns, self._latency_ns, *self._stages_ns.values()):
             del column[:]
@@ -206,7 +195,7 @@ _PROFILED_INFERENCES = 50
 _OF_THE_RUN = {
     *("run_id", "warm_up_seconds", "baseline_seconds", "duration_seconds", "count"),
     *("inputs_file", "outputs_file", "profile_file", "steps_seconds", "stage", "repeats"),
-    *("unit", "deadline_seconds", "timeout_seconds"),
+    *("unit", "timeout_seconds"),
 }
 
 

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from ... import __version__
 from ...parsers.signals import SIGNALS, Family, split
 from ..measure.dla import POWERED
-from ..measure.report import CAUSES, UNKNOWN, Distribution, RunReport
+from ..measure.report import Distribution, RunReport
 from .snapshot import Histogram, MissCount, Snapshot, SourceState, WorkloadState
 
 Number: TypeAlias = float | None
@@ -108,12 +108,6 @@ def _units(workload: WorkloadState) -> Mapping[str, Number]:
     if unit is None:
         return {}
     return {unit: workload.units}
-
-
-def _causes(workload: WorkloadState) -> Mapping[str, Number]:
-    if workload.deadline_seconds is None:
-        return {}
-    return {cause: workload.causes.get(cause, 0) for cause in (*CAUSES, UNKNOWN)}
 
 
 def _energy(page: Scrape) -> Mapping[tuple[str, str, str], Number]:
@@ -222,7 +216,6 @@ _ROWS = (
     WorkloadRow("tegra_inference_latency_seconds", "histogram", "Latency of each inference of a steady phase, by the host clock.", read=lambda workload: workload.latency),
     WorkloadRow("tegra_inference_deadline_seconds", "gauge", "Longest latency that an inference may have, by configuration; absent without a deadline.", read=lambda workload: workload.deadline_seconds),
     WorkloadRow("tegra_inference_deadline_misses_total", "counter", "Inferences of steady phases with a latency beyond the deadline.", read=lambda workload: None if workload.deadline_seconds is None else workload.misses),
-    WorkloadRow("tegra_inference_deadline_miss_causes_total", "counter", "The last misses of each run, 20 at most, by the cause with the most evidence; evidence is not proof.", labels=("cause",), read=_causes),
     MetricRow("tegra_inference_energy_joules_total", "counter", "Module energy of steady phases: gross, and net of the idle baseline; overlapping runs each count all of it.", labels=("workload", "device", "kind"), read=_energy),
     WorkloadRow("tegra_inference_run_active", "gauge", "1 while a run is in flight.", read=lambda workload: workload.active_run is not None),
     LastRunRow("tegra_inference_last_run_throughput_per_second", "gauge", "Inputs per second of the last good run.", read=lambda run: run.throughput_per_second),

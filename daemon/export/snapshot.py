@@ -2,7 +2,6 @@
 
 import threading
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -105,7 +104,7 @@ class WorkloadState:
         settings: Labels of its configuration, without unset ones.
         inferences: Completed ones, also of runs that failed later; ``units`` likewise.
         deadline_seconds: Longest latency that an inference may have, by configuration.
-        misses: Inferences with a longer one; ``causes`` are those of the last ones of each run.
+        misses: Inferences with a longer one.
         gross_joules: Sum of the runs with a module total; ``net_joules``: with a baseline.
         failures: Runs that failed or timed out since the last good one.
         unsuccessful: The same, with the skipped runs; those of the guard ``duty`` are intended.
@@ -122,7 +121,6 @@ class WorkloadState:
     latency: Histogram = field(default_factory=lambda: Histogram.empty(LATENCY_BOUNDS_SECONDS))
     deadline_seconds: float | None = None
     misses: MissCount = MissCount()
-    causes: Mapping[str, int] = field(default_factory=dict)
     gross_joules: float | None = None
     net_joules: float | None = None
     failures: int = 0
@@ -223,7 +221,7 @@ class LiveState:
                     state = WorkloadState(name, device)
                 deadline = deadlines.get(name)
                 if state.deadline_seconds != deadline:
-                    state = replace(state, misses=MissCount(), causes={})
+                    state = replace(state, misses=MissCount())
                 given = settings.get(name, {})
                 same_unit = given.get("unit") == state.settings.get("unit")
                 kept[name] = replace(
@@ -301,9 +299,6 @@ class LiveState:
                     gross_joules=_sum(state.gross_joules, energy.gross_joules),
                     net_joules=_sum(state.net_joules, energy.net_joules),
                 )
-            if report.deadline is not None:
-                causes = Counter(miss.cause for miss in report.deadline.last)
-                state = replace(state, causes=Counter(state.causes) + causes)
             self._replace_workload(
                 replace(
                     state,

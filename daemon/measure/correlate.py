@@ -44,7 +44,6 @@ def correlate(
     flags: Iterable[Flag] = (),
     clock_seconds: float | None = 0.0,
     in_flight: InFlight | None = None,
-    workloads: Mapping[str, str] | None = None,
 ) -> RunReport:
     """Pair a run with the telemetry of its own window.
 
@@ -66,7 +65,6 @@ def correlate(
             an arrival; if ``None``, it is unknown, and no interval is given.
         in_flight: Time of tegrascope's own runs on each device; if ``None``, it is unknown, and
             only the run's own core is checked for work of others.
-        workloads: Names of the workloads of ``others``, by run id.
     """
     raised = {*flags, *_flags_without_telemetry(trace, environment)}
     report = _identity(trace, environment, samples)
@@ -118,12 +116,12 @@ def correlate(
             "throughput_per_second": throughput(work.completed, trace.batch, window.seconds),
             "telemetry": board,
             "deadline": deadline_report(
-                trace,
-                window,
-                (work.starts, work.latencies),
+                trace.deadline_seconds,
+                work.starts,
+                work.latencies,
                 run.samples,
                 run.others,
-                workloads or {},
+                trace.missed_inferences,
             ),
             "energy": _energy_of(run, measured, neighbours, reading, in_order),
             "lock_in": _lock_in_of(run, reading, in_order),

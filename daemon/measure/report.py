@@ -1,8 +1,15 @@
 """The report of one run, paired with the telemetry of its time window: stored and served."""
 
-from typing import Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from ...parsers.inference.events import (
     Outputs,
@@ -154,60 +161,28 @@ class ProcessShare(Record):
     gpu_memory_bytes: NonNegativeInt | None = None
 
 
-Cause = Literal[
-    "stopped",
-    "page_faults",
-    "waited_for_cpu",
-    "throttled",
-    "clock_lowered",
-    "other_lane",
-    "foreign_dla_task",
-    "too_slow",
-]
-CAUSES: tuple[Cause, ...] = get_args(Cause)
-"""Of two that explain a miss equally, the first comes first."""
-UNKNOWN = "unknown"
-"""Stands for the cause of a miss without evidence."""
-
-
-class MissEvidence(Record):
-    """Something that was unusual at a miss; evidence, not proof.
-
-    Attributes:
-        weight: 1 if it was there for all of the delay and never while inferences were in time.
-        detail: Kind of throttling, clock, run or process.
-    """
-
-    cause: Cause
-    weight: Ratio
-    detail: str | None = None
-
-
-class Miss(Record):
-    """An inference that missed its deadline, with the evidence of greatest weight first."""
-
-    start_ns: NonNegativeInt
-    latency_seconds: NonNegativeFloat
-    evidence: tuple[MissEvidence, ...] = ()
-
-    @property
-    def cause(self) -> str:
-        """The cause with the most evidence, or ``unknown``."""
-        return self.evidence[0].cause if self.evidence else UNKNOWN
-
-
 class DeadlineReport(Record):
     """Inferences of the steady phase with a latency beyond the deadline.
 
     Attributes:
-        misses: All of them; ``last`` has the last 20.
+        misses: All of them.
         worst_lateness_seconds: The longest latency, less the deadline; 0 without a miss.
+        flags_at_misses: Of ``throttled`` and ``overlapped``, those that held during a miss. A flag
+            of the run may hold at other times only, and it need not be the cause of a miss.
     """
 
     deadline_seconds: PositiveFloat
     misses: NonNegativeInt
     worst_lateness_seconds: NonNegativeFloat
-    last: tuple[Miss, ...] = ()
+    flags_at_misses: tuple[Flag, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_older_runs(cls, given: Any) -> Any:
+        """Leave out the last misses, which older releases kept with a weighed cause each."""
+        if isinstance(given, Mapping) and "last" in given:
+            return {name: value for name, value in given.items() if name != "last"}
+        return given
 
 
 class RailEnergy(Record):

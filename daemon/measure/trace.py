@@ -19,9 +19,7 @@ from ...parsers.inference.events import (
     Process,
     RunEvent,
     StageName,
-    Stall,
 )
-from ...parsers.inference.marks import STALLS_AT_MOST
 from ...parsers.inference.placement import Built
 from ...parsers.values import Device
 from .report import Interval, Outcome, RunReport, SkipReason, Span, WorkPhase
@@ -71,7 +69,6 @@ class RunTrace:
         inference_count: Inferences of the steady phase, if they were counted and not all timed. The
             latency of the others is unknown, and so is whether sampling kept step with them.
         missed_inferences: Misses that the application counted, if it did not send all times.
-        stalls: The state of the process at the last misses, if it was noted.
         has_device_clock: False if the stages use the host's clock.
         throttle_events: Counted in the steady window; ``None`` leaves that to the telemetry.
         suspended_ns: Growth of CLOCK_BOOTTIME minus CLOCK_MONOTONIC from start to end.
@@ -117,7 +114,6 @@ class RunTrace:
     work_phases: tuple[WorkPhase, ...] = ()
     deadline_seconds: float | None = None
     missed_inferences: int | None = None
-    stalls: tuple[Stall, ...] = ()
     has_device_clock: bool = True
     throttle_events: int | None = None
     suspended_ns: int = 0
@@ -151,7 +147,6 @@ class RunTrace:
             self.latency_ns.extend(event.latency_ns)
             for stage, durations in event.stages_ns.items():
                 self.stages_ns.setdefault(stage, array("q")).extend(durations)
-            self.stalls = (*self.stalls, *event.stalls)[-STALLS_AT_MOST:]
         elif isinstance(event, Counted):
             if event.inferences is not None:
                 self.inference_count = event.inferences

@@ -55,7 +55,6 @@ _LOG = logging.getLogger(__name__)
 
 
 class _InFlight(NamedTuple):
-    workload: str
     device: str
     span: Span
 
@@ -97,27 +96,21 @@ class RunTimes:
         device: str,
         begin_ns: int,
         end_ns: int = FAR_OFF_NS,
-        workload: str = "",
     ) -> None:
         """Set when a run is in flight, from its order to its end."""
         span = Span(begin_ns=begin_ns, end_ns=end_ns)
         with self._lock:
-            self._in_flight[run_id] = _InFlight(workload, device, span)
+            self._in_flight[run_id] = _InFlight(device, span)
             _limit(self._in_flight, lambda one: one.span.end_ns == FAR_OFF_NS)
 
     def in_flight_seconds(self, device: str, begin_ns: int, end_ns: int) -> float:
         """Return the seconds of a range in which any run was in flight on a device."""
         busy = BusyTime()
         with self._lock:
-            for _, on, span in self._in_flight.values():
+            for on, span in self._in_flight.values():
                 if on == device:
                     busy.add(max(span.begin_ns, begin_ns), min(span.end_ns, end_ns))
         return busy.total / 1e9
-
-    def workloads(self) -> dict[str, str]:
-        """Return the names of the workloads of recent runs, by run id."""
-        with self._lock:
-            return {run_id: one.workload for run_id, one in self._in_flight.items()}
 
     def others(self, run_id: str) -> dict[str, tuple[Span, ...]]:
         """Return the working phases of all other runs."""
@@ -335,7 +328,6 @@ class Session:
             others=self.times.others(trace.run_id),
             environment=self.environment,
             in_flight=self.times.in_flight_seconds,
-            workloads=self.times.workloads(),
         )
 
     def complete(
@@ -435,7 +427,7 @@ class InFlightRun:
 
     def _set_in_flight(self, begin_ns: int, end_ns: int = FAR_OFF_NS) -> None:
         trace, times = self.trace, self._session.times
-        times.set_in_flight(trace.run_id, trace.device, begin_ns, end_ns, trace.workload)
+        times.set_in_flight(trace.run_id, trace.device, begin_ns, end_ns)
 
     def pair(self, verdict: Verdict) -> RunReport:
         """Return the report of the run, paired with the telemetry of its window."""
@@ -457,6 +449,5 @@ def make_order(job: Job, session: Session) -> Order:
         "warm_up_seconds": workload.warm_up,
         "baseline_seconds": workload.baseline,
         "duration_seconds": workload.steady_seconds,
-        "deadline_seconds": workload.deadline,
     }
     return Order.model_validate({name: getattr(workload, name) for name in shared} | given)

@@ -14,11 +14,10 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, Validati
 from pydantic import model_validator as _model_validator
 
 from ...parsers.errors import UserError
-from ...parsers.inference.events import StageName, Stall, UnitCount, UnitName
+from ...parsers.inference.events import StageName, UnitCount, UnitName
 from ...parsers.inference.marks import (
     PHASE_NAMES_AT_MOST,
     PHASES_AT_MOST,
-    STALLS_AT_MOST,
     TIMES_AT_MOST,
 )
 from ...parsers.records import Record
@@ -81,7 +80,7 @@ class Content(Record):
         stages_ns: Durations by stage, shape (m,).
         phases: Its phases in order of time, of up to eight names.
         misses: Inferences that missed the deadline, at least as many as the times show.
-        stalls: The last of them, with the state of their process.
+        stalls: Sent by the client of older releases, and not read.
     """
 
     inferences: Annotated[NonNegativeInt, Field(le=10**12)] | None = None
@@ -93,7 +92,7 @@ class Content(Record):
     stages_ns: dict[StageName, _Times] = {}
     phases: Annotated[tuple[WorkPhase, ...], Field(max_length=PHASES_AT_MOST)] = ()
     misses: Annotated[NonNegativeInt, Field(le=10**12)] | None = None
-    stalls: Annotated[tuple[Stall, ...], Field(max_length=STALLS_AT_MOST)] = ()
+    stalls: object = None
 
     @_model_validator(mode="after")
     def _agrees(self) -> "Content":
@@ -245,9 +244,7 @@ class WindowKeeper(threading.Thread):
             )
             self._open[trace.run_id] = window
             session.times.set_work(trace.run_id, "steady", begin_ns)
-            session.times.set_in_flight(
-                trace.run_id, trace.device, begin_ns, workload=workload.name
-            )
+            session.times.set_in_flight(trace.run_id, trace.device, begin_ns)
         session.live.run_began(workload.name, trace.run_id, None, session.clock.wall_ns() / 1e9)
         interval = session.timeline.interval_seconds or 0.0
         return {
@@ -351,12 +348,10 @@ class WindowKeeper(threading.Thread):
         trace.work_phases = content.phases
         trace.inference_count = content.inferences
         trace.units = None if trace.unit is None else content.units
-        trace.missed_inferences, trace.stalls = content.misses, content.stalls
+        trace.missed_inferences = content.misses
         trace.counts_inferences = content.inferences is not None or bool(content.start_ns)
         self._session.times.set_work(trace.run_id, "steady", begin_ns, end_ns)
-        self._session.times.set_in_flight(
-            trace.run_id, trace.device, begin_ns, end_ns, trace.workload
-        )
+        self._session.times.set_in_flight(trace.run_id, trace.device, begin_ns, end_ns)
         is_ok = content.outcome == "ok"
         reason = None if is_ok else content.reason or "the application gave no reason"
         self._ended.put((trace, Verdict(content.outcome, reason)))
@@ -366,13 +361,8 @@ class WindowKeeper(threading.Thread):
         trace, times = window.trace, self._session.times
         trace.ended_ns = self._session.clock.monotonic_ns()
         times.end_work(trace.run_id, trace.ended_ns)
-        times.set_in_flight(
-            trace.run_id,
-            trace.device,
-            trace.begins["steady"],
-            trace.ended_ns,
-            trace.workload,
-        )
+        begin_ns = trace.begins["steady"]
+        times.set_in_flight(trace.run_id, trace.device, begin_ns, trace.ended_ns)
         with self._lock:
             self._waiting += 1
         self._ended.put((trace, verdict))

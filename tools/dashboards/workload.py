@@ -183,22 +183,6 @@ DEADLINE = Row(
         ),
         Panel(
             "timeseries",
-            "What was unusual at the last misses",
-            "Of the last 20 misses of each run in the last hour, by the cause with the most "
-            "evidence. It is evidence, not proof.",
-            (
-                Query(
-                    "sum by (workload, cause) "
-                    f"(increase(tegra_inference_deadline_miss_causes_total{{{RUN}}}[1h])) > 0",
-                    "{{cause}}: {{workload}}",
-                    _NO_DEADLINE,
-                ),
-            ),
-            is_stacked=True,
-            low=0,
-        ),
-        Panel(
-            "timeseries",
             "Longest latency against the deadline",
             "Lateness of the slowest inference of the last good run, 0 without a miss, and the "
             "deadline.",

@@ -17,7 +17,6 @@ from typing import IO, Any, NamedTuple
 
 from ... import __version__
 from ...daemon.measure.blocks import CorruptBlockError, decode
-from ...daemon.measure.report import Miss
 from ...daemon.outputs import open_output
 from ...daemon.store.history import ONE_BOOT_NS, History
 from ...parsers import signals
@@ -154,7 +153,6 @@ def _write_runs(writer: _Writer, runs: Sequence[Run]) -> None:
         writer.slices("run", lane, spans)
         writer.slices("phase", lane, (phase for run in group for phase in _phases(run)))
         writer.slices("work phase", lane, (phase for run in group for phase in _work_phases(run)))
-        writer.slices("missed deadline", lane, (miss for run in group for miss in _misses(run)))
         flags = writer.track("quality flags", lane)
         for run in group:
             for flag in run.get("quality", ()):
@@ -173,13 +171,6 @@ def _work_phases(run: Run) -> Iterator[_Slice]:
     """Yield the phases of an application's own work, such as prefill and decode."""
     for one in run.get("work_phases", ()):
         yield _Slice(one["begin_ns"], one["end_ns"], one["name"], one)
-
-
-def _misses(run: Run) -> Iterator[_Slice]:
-    """Yield the last inferences that missed their deadline, the only ones that have times."""
-    for miss in (run.get("deadline") or {}).get("last", ()):
-        end_ns = miss["start_ns"] + round(miss["latency_seconds"] * 1e9)
-        yield _Slice(miss["start_ns"], end_ns, Miss.model_validate(miss).cause, miss)
 
 
 @cache

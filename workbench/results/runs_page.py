@@ -20,7 +20,7 @@ from ...daemon.measure.figures import (
     mean_watts,
     present,
 )
-from ...daemon.measure.report import UNKNOWN, Energy, Figure, Interval, RailEnergy, RunReport
+from ...daemon.measure.report import Energy, Figure, Interval, RailEnergy, RunReport
 from ...daemon.measure.run_text import (
     ABSENT,
     celsius,
@@ -292,28 +292,16 @@ def _details(run: RunReport) -> Iterator[Part]:
         yield Table(("", *names, "count"), rows)
     if run.deadline is not None:
         found = run.deadline
+        during = ""
+        if found.flags_at_misses:
+            during = f" Flags during misses: {', '.join(found.flags_at_misses)}."
         yield Heading("Deadline", 3)
         yield Text(
             f"{found.misses} of {run.inferences} inferences took longer than"
             f" {seconds(found.deadline_seconds)}, the longest by"
-            f" {seconds(found.worst_lateness_seconds)}. What was unusual at the last misses is"
-            " evidence, not proof.",
+            f" {seconds(found.worst_lateness_seconds)}.{during}",
             "under",
         )
-        rows = [
-            (
-                seconds((miss.start_ns - run.started_ns) / 1e9),
-                seconds(miss.latency_seconds),
-                "\n".join(
-                    f"{one.cause} {percent(one.weight)} {one.detail or ''}".rstrip()
-                    for one in miss.evidence
-                )
-                or UNKNOWN,
-            )
-            for miss in found.last
-        ]
-        if rows:
-            yield Table(("after", "latency", "unusual then"), rows)
     if run.energy is not None:
         energy = run.energy
         rows = [

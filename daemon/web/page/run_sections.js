@@ -98,17 +98,6 @@ export function latency(report) {
   return section("latency", "Latency", ...parts);
 }
 
-const CAUSES = {
-  stopped: "the process was stopped",
-  page_faults: "page faults",
-  waited_for_cpu: "waited for a CPU",
-  throttled: "throttled",
-  clock_lowered: "clock lowered",
-  other_lane: "another lane at work",
-  foreign_dla_task: "another program on a DLA",
-  too_slow: "the model usually takes longer than its deadline",
-};
-
 export function deadline(report) {
   const told = report.deadline;
   if (!told) return null;
@@ -116,13 +105,11 @@ export function deadline(report) {
   const words = `${count(told.misses)} of ${count(report.inferences)} inferences took longer than ${limit}`;
   if (told.misses === 0) return section("deadline", "Deadline", paragraph(`${words}.`));
   const parts = [paragraph(`${words}, the longest by ${seconds(told.worst_lateness_seconds)}.`)];
-  const begin = report.phases.steady?.begin_ns ?? report.started_ns;
-  const rows = told.last.map((miss) => {
-    const found = miss.evidence.map((one) => `${CAUSES[one.cause] ?? one.cause}${one.detail ? ` (${one.detail})` : ""} ${percent(one.weight)}`);
-    return [seconds((miss.start_ns - begin) / 1e9), seconds(miss.latency_seconds), found.join(", ") || "unknown"];
-  });
-  parts.push(table("The last misses", ["after", "latency", "what was unusual then"], rows));
-  parts.push(paragraph("This is evidence, not proof. 100 % was there for all of the delay, and never while inferences were in time."));
+  // A record of an older release has no such list.
+  const flags = told.flags_at_misses ?? [];
+  if (flags.length > 0) {
+    parts.push(paragraph(`Flags that held during a miss: ${flags.join(", ")}. They need not be its cause.`));
+  }
   return section("deadline", "Deadline", ...parts);
 }
 
