@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from ..parsers.signals import Column
+
 _LOG = logging.getLogger(__name__)
 T_co = TypeVar("T_co", covariant=True)
 
@@ -264,7 +266,7 @@ class Companion(Protocol):
     def start(self) -> None:
         """Begin; slow work happens in a separate thread or child."""
 
-    def columns(self) -> Mapping[str, float]:
+    def columns(self) -> Mapping[Column, float]:
         """Return the present values by column; in a few milliseconds, and without raising."""
 
     def stop(self) -> None:

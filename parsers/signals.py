@@ -131,8 +131,24 @@ class Signal:
         return {**({} if self.label is None else {self.label: label}), **self.fixed}
 
 
+Column = tuple[Signal, str]
+"""A row, and the variable part of the column's name, or ``""``.
+
+Whoever reads a value names its column so: a column without a row cannot be written.
+"""
+
+
+def by_name(values: Mapping[Column, V]) -> dict[str, V]:
+    """Return values by the names of their columns.
+
+    >>> by_name({(DLA_BUSY, "0"): 0.4, (RAM_AVAILABLE, ""): 1024})
+    {'dla.0.busy_ratio': 0.4, 'ram.available_bytes': 1024}
+    """
+    return {signal.column(label): value for (signal, label), value in values.items()}
+
+
 @lru_cache(4096)
-def split(column: str) -> tuple[Signal, str] | None:
+def split(column: str) -> Column | None:
     """Return the row of a column and the variable part of its name; None if it has no row.
 
     >>> signal, rail = split("rails.VDD_IN.instant_watts")

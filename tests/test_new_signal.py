@@ -18,7 +18,7 @@ from .readers import KernelFile, Reading, Scaled
 
 def find_voltages(root: Path) -> Iterator[Reading]:
     for path in sorted(root.glob("sys/class/power_supply/*/voltage_now")):
-        yield Scaled(KernelFile(path), BATTERY_VOLTAGE.column(path.parent.name), 1e6)
+        yield Scaled(KernelFile(path), BATTERY_VOLTAGE, path.parent.name, per=1e6)
 '''
 ROW = """BATTERY_VOLTAGE = Signal(
     "battery.{battery}.voltage_volts", "tegra_battery_voltage_volts", "Voltage of a battery."
@@ -33,11 +33,11 @@ from tegrascope.collectors.board.sysfs import SysfsCompanion
 from tegrascope.daemon.export.metrics import Page
 from tegrascope.daemon.export.snapshot import Snapshot, SourceState
 from tegrascope.parsers.records import Sample
-from tegrascope.parsers.signals import column_order, dtype_of
+from tegrascope.parsers.signals import by_name, column_order, dtype_of
 
 companion = SysfsCompanion(Path(sys.argv[1]), timeout_seconds=60)
 companion.start()
-values = companion.columns()
+values = by_name(companion.columns())
 companion.stop()
 for column in sorted(values, key=column_order):
     print(column, dtype_of(column))

@@ -17,6 +17,7 @@ from pathlib import Path
 from ...parsers import signals
 from ...parsers.errors import UserError
 from ...parsers.inference.placement import Circumstances
+from ...parsers.signals import Column
 from ..board.readers import available_bytes, clocks_locked, find_clocks, read_text
 from ..models.files import external_files
 from .engine_cache import try_lock
@@ -117,7 +118,7 @@ def turn_to_build(
 
 def clocks_now(root: Path = Path("/"), pci_bus_id: str | None = None) -> dict[str, float]:
     """Return the clocks of GPU, DLA and memory in hertz: by the kernel, or by NVML for one GPU."""
-    found: dict[str, float] = {}
+    found: dict[Column, float] = {}
     for reading in find_clocks(root):
         text = reading.file.text()
         reading.file.close()
@@ -128,9 +129,9 @@ def clocks_now(root: Path = Path("/"), pci_bus_id: str | None = None) -> dict[st
 
             pynvml.nvmlInit()
             gpu = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
-            column = signals.GPU_FREQUENCY.column("0")
-            found[column] = pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6
-    return found
+            megahertz = pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM)
+            found[signals.GPU_FREQUENCY, "0"] = megahertz * 1e6
+    return signals.by_name(found)
 
 
 def _open_lock(root: Path) -> tuple[int, Path] | None:

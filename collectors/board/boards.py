@@ -64,7 +64,7 @@ def find_power_mode(root: Path) -> Iterator[Reading]:
     """Yield the number of the power mode if nvpmodel has noted one."""
     if os.access(root / _STATUS, os.F_OK):
         file = KernelFile(root / _STATUS, stays_open=False)
-        yield Parsed(file, POWER_MODE.column(), mode_of)
+        yield Parsed(file, POWER_MODE, mode_of)
 
 
 # # R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, …

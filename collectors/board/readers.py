@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...parsers import signals
-from ...parsers.signals import Signal
+from ...parsers.signals import Column, Signal
 
 _PAGE_BYTES = 4096
 # A FIFO or a device must not hold the reader up, so it is opened without waiting and refused.
@@ -99,7 +99,7 @@ def is_label(text: str | None) -> bool:
     return text is not None and text != "" and text.isprintable()
 
 
-Column = tuple[str, float]
+Value = tuple[Column, float]
 
 
 class Reading(Protocol):
@@ -108,8 +108,8 @@ class Reading(Protocol):
     @property
     def file(self) -> KernelFile: ...  # noqa: D102
 
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:
-        """Yield the columns of a text that was read just now; none if it is not valid."""
+    def take(self, text: str, now_ns: int) -> Iterator[Value]:
+        """Yield the values of a text that was read just now; none if it is not valid."""
 
 
 @dataclass(frozen=True)
@@ -117,28 +117,29 @@ class Scaled:
     """A number, divided by ``per``; more than ``most`` or less than 0 means no value."""
 
     file: KernelFile
-    column: str
+    signal: Signal
+    label: str = ""
     per: float = 1.0
     most: float = 1e15
 
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
+    def take(self, text: str, now_ns: int) -> Iterator[Value]:  # noqa: ARG002, D102
         number = to_number(text)
         if number is not None and 0 <= number / self.per <= self.most:
-            yield self.column, number / self.per
+            yield (self.signal, self.label), number / self.per
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """One value; ``parse`` returns None if the text is not valid."""
+    """The value of a signal without a label; ``parse`` returns None if the text is not valid."""
 
     file: KernelFile
-    column: str
+    signal: Signal
     parse: Callable[[str], float | None]
 
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
+    def take(self, text: str, now_ns: int) -> Iterator[Value]:  # noqa: ARG002, D102
         value = self.parse(text)
         if value is not None:
-            yield self.column, float(value)
+            yield (self.signal, ""), float(value)
 
 
 def find_fans(root: Path) -> Iterator[Reading]:
@@ -152,15 +153,15 @@ def find_fans(root: Path) -> Iterator[Reading]:
             continue
         for path in matching(chip, "pwm[0-9]"):
             fan = f"{name}{path.name[3:]}".removesuffix("1")
-            yield Scaled(KernelFile(path), signals.FAN_SPEED.column(fan), 255, most=1.0)
+            yield Scaled(KernelFile(path), signals.FAN_SPEED, fan, per=255, most=1.0)
 
 
 def find_batteries(root: Path) -> Iterator[Reading]:
     """Yield the charge of each battery as a share of its full charge."""
     for supply in matching(root, "sys/class/power_supply/*"):
         if is_label(supply.name) and read_text(supply / "type") == "Battery":
-            column = signals.BATTERY_CHARGE.column(supply.name)
-            yield Scaled(KernelFile(supply / "capacity"), column, 100, most=1.0)
+            file = KernelFile(supply / "capacity")
+            yield Scaled(file, signals.BATTERY_CHARGE, supply.name, per=100, most=1.0)
 
 
 # The kernel prints kibibytes and calls them kB.
@@ -177,7 +178,7 @@ def find_memory(root: Path) -> Iterator[Reading]:
     """Yield the available memory."""
     path = root / "proc/meminfo"
     if os.access(path, os.F_OK):
-        yield Parsed(KernelFile(path), signals.RAM_AVAILABLE.column(), available_bytes)
+        yield Parsed(KernelFile(path), signals.RAM_AVAILABLE, available_bytes)
 
 
 # The number in a device's name, else the last of each row, is the label.
@@ -190,11 +191,12 @@ _CLOCKS = (
 )
 
 
-def clock_of(device: str) -> tuple[Signal, str] | None:
+def clock_of(device: str) -> Column | None:
     """Return the signal and the label of a device's clock; None if it is none of those.
 
-    >>> [clock_of(name)[0].column(clock_of(name)[1]) for name in ("17000000.gpu", "1.nvdla1")]
-    ['gpu.frequency_hertz.0', 'dla.1.frequency_hertz']
+    >>> signal, label = clock_of("15880000.nvdla1")
+    >>> signal is signals.DLA_FREQUENCY, label
+    (True, '1')
     """
     for pattern, signal, label in _CLOCKS:
         found = pattern.fullmatch(device)
@@ -206,9 +208,9 @@ def clock_of(device: str) -> tuple[Signal, str] | None:
 def find_clocks(root: Path) -> Iterator[Reading]:
     """Yield the clocks that a frequency governor of the kernel knows, in hertz."""
     for device in matching(root, "sys/class/devfreq/*"):
-        if (clock := clock_of(device.name)) is not None:
-            column = clock[0].column(clock[1])
-            yield Scaled(KernelFile(device / "cur_freq"), column, most=1e11)
+        clock = clock_of(device.name)
+        if clock is not None:
+            yield Scaled(KernelFile(device / "cur_freq"), *clock, most=1e11)
 
 
 def clocks_locked(root: Path) -> bool | None:
@@ -234,19 +236,19 @@ class PoweredTime:
     """The time for which a core was powered since the boot, and its share since the last look."""
 
     file: KernelFile
-    core: int
+    core: str
     _latest: tuple[int, float] | None = field(default=None, compare=False)
 
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: D102
+    def take(self, text: str, now_ns: int) -> Iterator[Value]:  # noqa: D102
         number = to_number(text)
         if number is None or number < 0:
             return
         seconds = number / 1000  # runtime_active_time is in milliseconds
-        yield signals.DLA_POWERED_SECONDS.column(self.core), seconds
+        yield (signals.DLA_POWERED_SECONDS, self.core), seconds
         before, self._latest = self._latest, (now_ns, seconds)
         if before is not None and now_ns > before[0] and seconds >= before[1]:
             share = (seconds - before[1]) / (now_ns - before[0]) * 1e9
-            yield signals.DLA_POWERED.column(self.core), min(share, 1.0)
+            yield (signals.DLA_POWERED, self.core), min(share, 1.0)
 
 
 def find_powered(root: Path) -> Iterator[Reading]:
@@ -254,7 +256,7 @@ def find_powered(root: Path) -> Iterator[Reading]:
     # 15880000.nvdla0 and 158c0000.nvdla1 on Xavier and Orin, wherever they stand in the tree.
     for device in matching(root, "sys/bus/platform/devices/*.nvdla[0-9]"):
         file = KernelFile(device / "power/runtime_active_time")
-        yield PoweredTime(file, int(device.name[-1]))
+        yield PoweredTime(file, core=device.name[-1])
 
 
 _KINDS = ("passive", "active", "hot", "critical")
@@ -274,8 +276,8 @@ def find_cooling(root: Path) -> Iterator[Reading]:
             continue
         named[kind] = named.get(kind, 0) + 1
         name = kind if named[kind] == 1 else f"{kind}-{named[kind]}"
-        column = signals.COOLING_STATE.column(name)
-        yield Scaled(KernelFile(device / "cur_state"), column, highest, most=1.0)
+        file = KernelFile(device / "cur_state")
+        yield Scaled(file, signals.COOLING_STATE, name, per=highest, most=1.0)
 
 
 def read_trips(root: Path) -> dict[tuple[str, str], float]:
@@ -320,15 +322,15 @@ class ThrottleAlert:
     _events: int = field(default=0, compare=False)
     _was_active: bool = field(default=False, compare=False)
 
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
+    def take(self, text: str, now_ns: int) -> Iterator[Value]:  # noqa: ARG002, D102
         state = to_number(text)
         if state is None or state < 0:
             return
         is_active = state > 0
         self._events += is_active and not self._was_active
         self._was_active = is_active
-        yield signals.THROTTLE_ACTIVE.column(self.kind), float(is_active)
-        yield signals.THROTTLE_EVENTS.column(self.kind), float(self._events)
+        yield (signals.THROTTLE_ACTIVE, self.kind), float(is_active)
+        yield (signals.THROTTLE_EVENTS, self.kind), float(self._events)
 
 
 def find_alerts(root: Path) -> Iterator[Reading]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from ...parsers import signals
 from .boards import compatible
 from .readers import (
-    Column,
     KernelFile,
     Reading,
     Scaled,
+    Value,
     matching,
     read_number,
     read_text,
@@ -40,13 +40,13 @@ class RailVolts:
     rail: str
     _lowest: float = field(default=inf, compare=False)
 
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
+    def take(self, text: str, now_ns: int) -> Iterator[Value]:  # noqa: ARG002, D102
         millivolts = to_number(text)
         if millivolts is not None and 0 <= millivolts / 1000 <= _MOST_VOLTS:
             volts = millivolts / 1000
             self._lowest = min(self._lowest, volts)
-            yield signals.RAIL_VOLTS.column(self.rail), volts
-            yield signals.RAIL_LOWEST_VOLTS.column(self.rail), self._lowest
+            yield (signals.RAIL_VOLTS, self.rail), volts
+            yield (signals.RAIL_LOWEST_VOLTS, self.rail), self._lowest
 
 
 def find_rails(root: Path) -> Iterator[Reading]:
@@ -63,7 +63,7 @@ def find_rails(root: Path) -> Iterator[Reading]:
                 continue
             yield RailVolts(KernelFile(chip / f"in{channel}_input"), rail)
             current = KernelFile(chip / f"curr{channel}_input")
-            yield Scaled(current, signals.RAIL_AMPERES.column(rail), 1000)
+            yield Scaled(current, signals.RAIL_AMPERES, rail, per=1000)
             microohms = read_number(chip / f"shunt{channel}_resistor")
             most = _MOST_SHUNT_MICROVOLTS / microohms if microohms else inf
             for name, signal in (
@@ -72,7 +72,7 @@ def find_rails(root: Path) -> Iterator[Reading]:
             ):
                 path = chip / f"curr{channel}_{name}"
                 if os.access(path, os.F_OK):
-                    yield Scaled(KernelFile(path), signal.column(rail), 1000, most)
+                    yield Scaled(KernelFile(path), signal, rail, per=1000, most=most)
 
 
 # "Electrical management" of Jetson Orin, Jetson Linux Developer Guide R36: OC1 is under-voltage,
@@ -89,14 +89,13 @@ class Alarm:
     kind: str
     is_under_voltage: bool | None
 
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002, D102
+    def take(self, text: str, now_ns: int) -> Iterator[Value]:  # noqa: ARG002, D102
         count = to_number(text)
         if count is None or count < 0:
             return
-        yield signals.THROTTLE_EVENTS.column(self.kind), count
+        yield (signals.THROTTLE_EVENTS, self.kind), count
         if self.is_under_voltage is not None:
-            column = signals.THROTTLE_UNDER_VOLTAGE.column(self.kind)
-            yield column, float(self.is_under_voltage)
+            yield (signals.THROTTLE_UNDER_VOLTAGE, self.kind), float(self.is_under_voltage)
 
 
 def find_over_current(root: Path) -> Iterator[Reading]:

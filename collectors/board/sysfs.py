@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ...parsers.signals import RAM_AVAILABLE
+from ...parsers.signals import RAM_AVAILABLE, Column
 from ..base import SYSTEM_CLOCK, Clock, OutageLog, failure_text
 from .boards import find_power_mode
 from .readers import (
@@ -46,7 +46,7 @@ class DeadlineReader:
         outage: OutageLog | None = None,
     ) -> None:
         self.readings: tuple[Reading, ...] = tuple(known)
-        self.columns: dict[str, float] = {}
+        self.columns: dict[Column, float] = {}
         self.took_ns = 0
         self._stuck_ns = stuck_ns
         self._outage = OutageLog("sysfs", clock) if outage is None else outage
@@ -77,7 +77,7 @@ class DeadlineReader:
         self._stopping = True
         self._asked.set()
 
-    def ask(self, timeout_seconds: float) -> dict[str, float] | None:
+    def ask(self, timeout_seconds: float) -> dict[Column, float] | None:
         """Return the columns as they are now, or None if this or the last reading is not done."""
         if self.is_reading:
             return None
@@ -99,13 +99,13 @@ class DeadlineReader:
             for reading in self.readings:
                 reading.file.close()
 
-    def _read(self) -> dict[str, float]:
+    def _read(self) -> dict[Column, float]:
         now_ns = self._clock.monotonic_ns()
         if self._looked_ns is None or now_ns - self._looked_ns >= _LOOK_AGAIN_NS:
             self._looked_ns = now_ns
             self._late_at = (self._root, now_ns + _STUCK_LOOKING_NS)
             self._look()
-        columns: dict[str, float] = {}
+        columns: dict[Column, float] = {}
         spoiled: str | None = None
         for reading in self.readings:
             now_ns = self._clock.monotonic_ns()
@@ -195,7 +195,7 @@ class SysfsCompanion:
         """Start to look for files."""
         self._begin()
 
-    def columns(self) -> Mapping[str, float]:
+    def columns(self) -> Mapping[Column, float]:
         """Return the present values; none while a file keeps the reader waiting."""
         reader = self._reader
         if reader is None or self._stopped:
@@ -204,7 +204,7 @@ class SysfsCompanion:
         if columns is None:
             self._judge(reader)
             return {}
-        self._found_any = any(name != RAM_AVAILABLE.column() for name in columns)
+        self._found_any = any(signal is not RAM_AVAILABLE for signal, _ in columns)
         return columns
 
     def stop(self) -> None:
@@ -259,7 +259,7 @@ class RailCompanion(SysfsCompanion):
         super().__init__(root, clock=clock, finders=(find_rails,))
         self._asked_ns: int | None = None
 
-    def columns(self) -> Mapping[str, float]:
+    def columns(self) -> Mapping[Column, float]:
         """Return the last values; none after a file was late, until all others are read."""
         reader, now_ns = self._reader, self._clock.monotonic_ns()
         if reader is None or self._stopped:

@@ -19,6 +19,7 @@ from ...parsers.dla import (
     parse_trace_line,
 )
 from ...parsers.errors import ParseError
+from ...parsers.signals import Column, Signal
 from ..base import SYSTEM_CLOCK, Clock, LineCompanion, LineSource
 
 MOST_STRETCHES = 1024
@@ -342,7 +343,7 @@ class DlaTraceCompanion(LineCompanion):
             return "this machine has no DLA: telemetry.dla_trace is of no use here"
         return None
 
-    def columns(self) -> Mapping[str, float]:
+    def columns(self) -> Mapping[Column, float]:
         """Return the present values; none while the reader is silent or the counter is wrong."""
         now_ns = self._clock.monotonic_ns()
         with self._lock:
@@ -360,16 +361,20 @@ class DlaTraceCompanion(LineCompanion):
             for core, before in self._looked[1].items():
                 ratios[core] = min((busy[core] - before) / elapsed, 1.0)
         self._looked = now_ns, busy
-        found: tuple[tuple[signals.Signal, Mapping[Any, float]], ...] = (
-            (signals.DLA_BUSY_SECONDS, busy),
-            (signals.DLA_TASKS, tasks),
-            (signals.DLA_BUSY, ratios),
-            (signals.DLA_FIRMWARE_LOAD, firmware),
-            (signals.DLA0_PROCESS_SECONDS, by_process.get(0, {})),
-            (signals.DLA1_PROCESS_SECONDS, by_process.get(1, {})),
-            (signals.DLA_TRACE_ERRORS, troubles),
-        )
-        return {row.column(one): value for row, values in found for one, value in values.items()}
+        by_signal: dict[Signal, Mapping[Any, float]] = {
+            signals.DLA_BUSY_SECONDS: busy,
+            signals.DLA_TASKS: tasks,
+            signals.DLA_BUSY: ratios,
+            signals.DLA_FIRMWARE_LOAD: firmware,
+            signals.DLA0_PROCESS_SECONDS: by_process.get(0, {}),
+            signals.DLA1_PROCESS_SECONDS: by_process.get(1, {}),
+            signals.DLA_TRACE_ERRORS: troubles,
+        }
+        columns: dict[Column, float] = {}
+        for signal, values in by_signal.items():
+            for label, value in values.items():
+                columns[signal, str(label)] = value
+        return columns
 
     def take(self, line: str, at_ns: int) -> None:
         """Take a line of the reader that arrived at ``at_ns``."""

@@ -15,6 +15,7 @@ from ...parsers import signals
 from ...parsers.errors import ParseError
 from ...parsers.nvml import GpuFacts, GpuProcesses, parse_nvml_line
 from ...parsers.records import GpuSample, Sample
+from ...parsers.signals import Column
 from ..base import SYSTEM_CLOCK, Clock, LineCompanion, LineSource, MachineFacts, Stamped
 from ..board.boards import is_thor
 from ..children.program import python_child
@@ -149,20 +150,22 @@ class NvmlCompanion(LineCompanion):
     def _oldest_ns(self) -> int:
         return self._clock.monotonic_ns() - self._fresh_ns
 
-    def columns(self) -> Mapping[str, float]:
+    def columns(self) -> Mapping[Column, float]:
         """Return the newest values; none of a reading that is too old."""
         oldest_ns = self._oldest_ns()
         sample, listed = self._sample, self._memory
-        found: dict[str, float] = {}
+        columns: dict[Column, float] = {}
         if sample is not None and sample.at_ns >= oldest_ns:
-            load = signals.GPU_LOAD.column()
-            found = {column: one for column, one in sample.columns.items() if column == load}
-            if (rail := sample.rails.get("GPU")) is not None:
-                found[signals.GPU_POWER.column()] = rail.instant_watts
+            load = sample.columns.get(signals.GPU_LOAD.column())
+            if load is not None:
+                columns[signals.GPU_LOAD, ""] = load
+            rail = sample.rails.get("GPU")
+            if rail is not None:
+                columns[signals.GPU_POWER, ""] = rail.instant_watts
         if listed is not None and listed[0] >= oldest_ns:
             for name, used_bytes in listed[1].items():
-                found[signals.PROCESS_GPU_MEMORY.column(name)] = used_bytes
-        return found
+                columns[signals.PROCESS_GPU_MEMORY, name] = used_bytes
+        return columns
 
     def take(self, line: str, at_ns: int) -> None:  # noqa: ARG002
         """Take one line of the reader; one that is not understood gives nothing."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ...parsers import signals
+from ...parsers.signals import Column
 from ..base import SYSTEM_CLOCK, Clock, OutageLog, failure_text, pause
 from .names import ProcessNames
 from .shown import ShownNames
@@ -94,13 +95,14 @@ class ProcessWatch:
         """Look now, at an edge of a run, and not only when the period is over."""
         self._wake.set()
 
-    def columns(self) -> Mapping[str, float]:
+    def columns(self) -> Mapping[Column, float]:
         """Return CPU time and memory by name, once after each look."""
         fresh, self._fresh = self._fresh, ()
-        return {
-            **{signals.PROCESS_CPU.column(one.name): one.cpu_seconds for one in fresh},
-            **{signals.PROCESS_MEMORY.column(one.name): one.memory_bytes for one in fresh},
-        }
+        columns: dict[Column, float] = {}
+        for use in fresh:
+            columns[signals.PROCESS_CPU, use.name] = use.cpu_seconds
+            columns[signals.PROCESS_MEMORY, use.name] = use.memory_bytes
+        return columns
 
     def stop(self) -> None:
         """End the thread."""

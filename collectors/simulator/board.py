@@ -13,6 +13,7 @@ from pydantic import Field, NonNegativeInt
 from ...parsers import signals
 from ...parsers.errors import UserError
 from ...parsers.records import Core, Dla, Emc, Engine, Gpu, Rail, Ram, Sample, Swap
+from ...parsers.signals import Column
 from ...parsers.tegrastats import render_line
 from ..base import SYSTEM_CLOCK, Clock, MachineFacts, Stamped
 from ..board.boards import find_rail_rule, jetpack_of
@@ -349,19 +350,21 @@ class SimulatedKernel:
 
     def __init__(self, board: SimulatedBoard) -> None:
         self._board = board
-        self._columns = {signals.THROTTLE_EVENTS.column(kind): 0.0 for kind in _KINDS}
+        self._columns: dict[Column, float] = {}
+        for kind in _KINDS:
+            self._columns[signals.THROTTLE_EVENTS, kind] = 0.0
         for kind in _KINDS[len(_ZONES) :]:
-            column = signals.THROTTLE_UNDER_VOLTAGE.column(kind)
-            self._columns[column] = float(kind == "oc1")  # as on every Orin
+            is_under_voltage = kind == "oc1"  # as on every Orin
+            self._columns[signals.THROTTLE_UNDER_VOLTAGE, kind] = float(is_under_voltage)
         for rail in board.model.rails:
             if rail.limit_amperes is not None:
                 for limit in (signals.RAIL_LIMIT_WARNING, signals.RAIL_LIMIT_CRITICAL):
-                    self._columns[limit.column(rail.name)] = rail.limit_amperes
+                    self._columns[limit, rail.name] = rail.limit_amperes
         self._rails_ns: int | None = None
         self._active = dict.fromkeys(_ZONES, False)
         self._seen_ns: int | None = None
 
-    def columns(self) -> Mapping[str, float]:
+    def columns(self) -> Mapping[Column, float]:
         """Return the columns at the last reading of the board's sensors."""
         at_ns, sample = self._board.last_reading
         if sample is not None and at_ns != self._seen_ns:
@@ -375,34 +378,33 @@ class SimulatedKernel:
 
     def _take_rails(self) -> None:
         for rail, (volts, amperes) in self._board.supply.items():
-            lowest = signals.RAIL_LOWEST_VOLTS.column(rail)
-            self._columns |= {
-                signals.RAIL_VOLTS.column(rail): volts,
-                signals.RAIL_AMPERES.column(rail): amperes,
-                lowest: min(volts, self._columns.get(lowest, volts)),
-            }
+            lowest_volts = self._columns.get((signals.RAIL_LOWEST_VOLTS, rail), volts)
+            self._columns[signals.RAIL_VOLTS, rail] = volts
+            self._columns[signals.RAIL_AMPERES, rail] = amperes
+            self._columns[signals.RAIL_LOWEST_VOLTS, rail] = min(volts, lowest_volts)
 
     def _take(self, sample: Sample, seconds: float) -> None:
         columns, celsius = self._columns, sample.temperatures_celsius
         for zone, was_active in self._active.items():
             kind, at = f"{zone}_thermal", celsius.get(zone) or 0.0
             active = at >= (_RELEASE_CELSIUS if was_active else THROTTLE_CELSIUS)
-            columns[signals.THROTTLE_EVENTS.column(kind)] += active and not was_active
-            columns[signals.THROTTLE_ACTIVE.column(kind)] = float(active)
+            columns[signals.THROTTLE_EVENTS, kind] += active and not was_active
+            columns[signals.THROTTLE_ACTIVE, kind] = float(active)
             self._active[zone] = active
         low, high = _FAN_CELSIUS
         speed = ((celsius.get("tj") or low) - low) / (high - low)
-        columns[signals.FAN_SPEED.column("pwmfan")] = round(min(max(speed, 0.0), 1.0), 2)
+        columns[signals.FAN_SPEED, "pwmfan"] = round(min(max(speed, 0.0), 1.0), 2)
         for cooler in _COOLERS:
-            columns[signals.COOLING_STATE.column(cooler)] = float(any(self._active.values()))
+            columns[signals.COOLING_STATE, cooler] = float(any(self._active.values()))
         for dla in sample.dla:
             powered = float(dla.state == "on")
-            name = signals.DLA_POWERED_SECONDS.column(dla.core)
-            columns[name] = columns.get(name, 0.0) + powered * seconds
-            columns[signals.DLA_POWERED.column(dla.core)] = powered
+            core = str(dla.core)
+            before = columns.get((signals.DLA_POWERED_SECONDS, core), 0.0)
+            columns[signals.DLA_POWERED_SECONDS, core] = before + powered * seconds
+            columns[signals.DLA_POWERED, core] = powered
         if sample.ram is not None:
             free = sample.ram.total_bytes - sample.ram.used_bytes
-            columns[signals.RAM_AVAILABLE.column()] = float(free)
+            columns[signals.RAM_AVAILABLE, ""] = float(free)
 
     def start(self) -> None:
         """Do nothing: there is nothing to open."""

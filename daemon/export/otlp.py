@@ -13,6 +13,7 @@ from ...collectors.base import SYSTEM_CLOCK, Clock, Stamped, failure_text, pause
 from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child
 from ...parsers.errors import UserError
+from ...parsers.signals import Column
 from ..measure.report import RunReport
 from ..settings.config import Otlp
 from .metrics import Page
@@ -88,7 +89,7 @@ class OtlpExport:
             self._show()
             self._thread.start()
 
-    def columns(self) -> Mapping[str, float]:
+    def columns(self) -> Mapping[Column, float]:
         """Return nothing: it reads no telemetry."""
         return {}
 

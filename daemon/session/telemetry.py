@@ -25,7 +25,7 @@ from ...collectors.simulator.physics import LoadBoard
 from ...parsers.errors import UserError
 from ...parsers.rails import RailRule
 from ...parsers.records import Sample, flatten, has_root_fields
-from ...parsers.signals import GPU_LOAD, GPU_LOAD_NVML, LATE_SECONDS, SHARED, split
+from ...parsers.signals import GPU_LOAD, GPU_LOAD_NVML, LATE_SECONDS, SHARED, by_name, split
 from ..export.snapshot import LiveState, SourceState
 from ..measure.energy import EnergyCounters
 from ..measure.report import Environment
@@ -200,9 +200,9 @@ class LoadSource:
 
 
 def _read(companion: Companion) -> tuple[Mapping[str, float], str | None]:
-    """Return the columns and the problem of a companion; its faults must not end telemetry."""
+    """Return the values and the problem of a companion; its faults must not end telemetry."""
     try:
-        return companion.columns(), companion.problem
+        return by_name(companion.columns()), companion.problem
     except Exception as error:
         _LOG.debug("%s", companion.name, exc_info=True)
         return {}, f"it failed ({failure_text(error)}): report it; the other sources continue"
@@ -376,9 +376,9 @@ class TelemetryFeed:
         up: dict[str, bool] = {}
         for companion in reversed(self.companions):
             columns, problem = _read(companion)
-            found.update((name, (value, companion.name)) for name, value in columns.items())
-            for column in columns:
-                if split(column) is None:
+            for column, value in columns.items():
+                found[column] = value, companion.name
+                if split(column) is None:  # for example an empty name where the row needs one
                     self._columns_unknown += 1
                     if len(self._logged) < _LOGGED_AT_MOST:
                         what = f"no signal has the column {column}: it gets no metric; declare it"

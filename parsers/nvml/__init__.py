@@ -14,6 +14,7 @@ from pydantic import (
 from .. import signals
 from ..errors import ParseError
 from ..records import GpuSample, Rail, Record
+from ..signals import Column, Signal, by_name
 
 # NVML has no wider number. A greater one would be no float.
 _HIGHEST = 2**64 - 1
@@ -77,40 +78,48 @@ _HW_CAUSES = 0x040 | 0x080
 
 
 class _Value(NamedTuple):
-    """A number of a reading: its column, and what makes it a base unit.
+    """A number of a reading: its signal and label, and what makes it a base unit.
 
     ``least`` and ``most`` bound the number as it is printed.
     """
 
-    column: str
+    signal: Signal
+    label: str = ""
     factor: int = 1
     divisor: int = 1
     least: int = 0
     most: int = _HIGHEST
 
+    def in_base_units(self, printed: int) -> float:
+        """Return the number in base units; a whole number stays one unless it is divided."""
+        scaled = printed * self.factor
+        if self.divisor == 1:
+            return scaled
+        return scaled / self.divisor
 
-def _load(column: str) -> _Value:
-    return _Value(column, divisor=100, most=100)
+
+def _load(signal: Signal, label: str = "") -> _Value:
+    return _Value(signal, label, divisor=100, most=100)
 
 
 # By the key of the number. The load of the memory controller is unknown, because NVML's figure is a
 # share of time. A fan may be faster than its full speed.
 _VALUES = {
-    "gpu_percent": _load(signals.GPU_LOAD.column()),
-    "memory_percent": _load(signals.GPU_MEMORY_ACTIVE.column()),
-    "nvenc_percent": _load(signals.ENGINE_LOAD.column("NVENC")),
-    "nvdec_percent": _load(signals.ENGINE_LOAD.column("NVDEC")),
-    "nvjpg_percent": _load(signals.ENGINE_LOAD.column("NVJPG")),
-    "ofa_percent": _load(signals.ENGINE_LOAD.column("OFA")),
-    "fan_percent": _Value(signals.FAN_SPEED.column("gpu"), divisor=100),
-    "memory_used_bytes": _Value(signals.GPU_MEMORY_USED.column()),
-    "memory_total_bytes": _Value(signals.GPU_MEMORY_TOTAL.column()),
-    "sm_mhz": _Value(signals.GPU_FREQUENCY.column(0), factor=1_000_000),
-    "memory_mhz": _Value(signals.EMC_FREQUENCY.column(), factor=1_000_000),
-    "gpu_celsius": _Value(signals.TEMPERATURE.column("gpu"), least=-273),
-    "memory_celsius": _Value(signals.TEMPERATURE.column("memory"), least=-273),
-    "performance_state": _Value(signals.GPU_PERFORMANCE_STATE.column()),
-    "power_limit_mw": _Value(signals.GPU_POWER_LIMIT.column(), divisor=1000),
+    "gpu_percent": _load(signals.GPU_LOAD),
+    "memory_percent": _load(signals.GPU_MEMORY_ACTIVE),
+    "nvenc_percent": _load(signals.ENGINE_LOAD, "NVENC"),
+    "nvdec_percent": _load(signals.ENGINE_LOAD, "NVDEC"),
+    "nvjpg_percent": _load(signals.ENGINE_LOAD, "NVJPG"),
+    "ofa_percent": _load(signals.ENGINE_LOAD, "OFA"),
+    "fan_percent": _Value(signals.FAN_SPEED, "gpu", divisor=100),
+    "memory_used_bytes": _Value(signals.GPU_MEMORY_USED),
+    "memory_total_bytes": _Value(signals.GPU_MEMORY_TOTAL),
+    "sm_mhz": _Value(signals.GPU_FREQUENCY, "0", factor=1_000_000),
+    "memory_mhz": _Value(signals.EMC_FREQUENCY, factor=1_000_000),
+    "gpu_celsius": _Value(signals.TEMPERATURE, "gpu", least=-273),
+    "memory_celsius": _Value(signals.TEMPERATURE, "memory", least=-273),
+    "performance_state": _Value(signals.GPU_PERFORMANCE_STATE),
+    "power_limit_mw": _Value(signals.GPU_POWER_LIMIT, divisor=1000),
 }
 
 
@@ -167,30 +176,31 @@ def parse_nvml_line(line: str) -> GpuFacts | GpuProcesses | GpuSample:
 
 def _sample(found: _Reading) -> GpuSample:
     strange: list[str] = []
-    columns: dict[str, float] = {}
+    columns: dict[Column, float] = {}
     for key, value in (found.model_extra or {}).items():
         row = _VALUES[key]
         if not row.least <= value <= row.most:
             strange.append(f"{key}={value}"[:_SHOWN_CHARACTERS])
         else:
-            scaled = value * row.factor
-            columns[row.column] = scaled / row.divisor if row.divisor > 1 else scaled
+            columns[row.signal, row.label] = row.in_base_units(value)
     begin_ns, end_ns = found.energy_begin_ns, found.energy_end_ns
     if found.energy_mj is not None and begin_ns is not None and end_ns is not None:
         after_ns = (begin_ns + end_ns) / 2 - found.at_ns
-        columns[signals.RAIL_COUNTER.column("GPU")] = found.energy_mj / 1000
-        columns[signals.RAIL_COUNTER_AFTER.column("GPU")] = after_ns / 1e9
-        columns[signals.RAIL_COUNTER_READ.column("GPU")] = (end_ns - begin_ns) / 1e9
+        columns[signals.RAIL_COUNTER, "GPU"] = found.energy_mj / 1000
+        columns[signals.RAIL_COUNTER_AFTER, "GPU"] = after_ns / 1e9
+        columns[signals.RAIL_COUNTER_READ, "GPU"] = (end_ns - begin_ns) / 1e9
     rails = {}
     if found.power_mw is not None:
         average = None if found.power_from == "usage" else _thousandth(found.average_mw)
         rails["GPU"] = Rail(instant_watts=found.power_mw / 1000, average_watts=average)
     if (events := found.clock_events) is not None:
         for kind, is_active in throttles(events).items():
-            columns[signals.THROTTLE_ACTIVE.column(kind)] = int(is_active)
+            columns[signals.THROTTLE_ACTIVE, kind] = int(is_active)
         if unknown := events & ~(_NO_THROTTLES | sum(THROTTLES)):
             strange.append(f"clock_events={unknown:#x}")
-    return GpuSample(at_ns=found.at_ns, columns=columns, rails=rails, unparsed=tuple(strange))
+    return GpuSample(
+        at_ns=found.at_ns, columns=by_name(columns), rails=rails, unparsed=tuple(strange)
+    )
 
 
 def throttles(events: int) -> dict[str, bool]:

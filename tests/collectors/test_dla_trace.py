@@ -10,6 +10,7 @@ import pytest
 from tegrascope.collectors.base import Stamped
 from tegrascope.collectors.dla.tasks import DlaTraceCompanion
 from tegrascope.collectors.lines.program import ProcessSource, SocketLines
+from tegrascope.parsers.signals import by_name
 from tests.fakes.processes import until
 from tests.fakes.tracefs import make_instance, make_kernel
 
@@ -65,11 +66,11 @@ def test_counts_until_now_come_with_each_look(trace, clock):
     assert trace.columns() == {}
     trace.take(HELLO, clock.now_ns)
     idle = {"dla.0.busy_seconds": 0, "dla.0.tasks": 0, "dla.1.busy_seconds": 0, "dla.1.tasks": 0}
-    assert trace.columns() == idle
+    assert by_name(trace.columns()) == idle
     for line in task(1, 7, 100.2, 100.7):
         trace.take(line, clock.now_ns)
     clock.now_ns += 2 * S
-    assert trace.columns() == pytest.approx(
+    assert by_name(trace.columns()) == pytest.approx(
         {
             "dla.0.busy_seconds": 0,
             "dla.0.tasks": 0,
@@ -89,17 +90,17 @@ def test_silence_is_absence(trace, clock):
     clock.now_ns += 6 * S
     assert trace.columns() == {}
     trace.take("# tegrascope-dla alive at=106.0", clock.now_ns)
-    assert "dla.0.busy_ratio" not in trace.columns()
+    assert "dla.0.busy_ratio" not in by_name(trace.columns())
     clock.now_ns += S
-    assert trace.columns()["dla.0.busy_ratio"] == 0
+    assert by_name(trace.columns())["dla.0.busy_ratio"] == 0
 
 
 def test_firmware_is_told_once(trace, clock):
     """A reading belongs to the interval in which it was made; without one there is no column."""
     trace.take(HELLO, clock.now_ns)
     trace.take("# tegrascope-dla firmware core=1 percent=12.5 at=100.0", clock.now_ns)
-    assert trace.columns()["dla.1.firmware_ratio"] == 0.125
-    assert "dla.1.firmware_ratio" not in trace.columns()
+    assert by_name(trace.columns())["dla.1.firmware_ratio"] == 0.125
+    assert "dla.1.firmware_ratio" not in by_name(trace.columns())
 
 
 def test_what_did_not_go_by_the_book_is_counted(trace, clock):
@@ -107,7 +108,9 @@ def test_what_did_not_go_by_the_book_is_counted(trace, clock):
     begun, ended = task(0, 1, 100.0, 100.5)
     for line in (HELLO, begun, "CPU:3 [LOST 12 EVENTS]", "noise", HELLO, ended):
         trace.take(line, clock.now_ns)
-    found = {name: n for name, n in trace.columns().items() if name.startswith("dla.trace.")}
+    found = {
+        name: n for name, n in by_name(trace.columns()).items() if name.startswith("dla.trace.")
+    }
     assert found == {
         "dla.trace.lost": 12,
         "dla.trace.unparsed": 1,
@@ -147,8 +150,8 @@ def test_real_reader_feeds_it(tmp_path: Path):
         for line in task(0, 1, 7.0, 7.25):
             kernel.write(f"{line}\n".encode())
         trace.start()
-        assert until(lambda: trace.columns().get("dla.0.tasks"))
-        seen = trace.columns()
+        assert until(lambda: by_name(trace.columns()).get("dla.0.tasks"))
+        seen = by_name(trace.columns())
         trace.stop()
     assert seen["dla.0.busy_seconds"] == pytest.approx(0.25)
     assert seen["dla.1.tasks"] == 0
@@ -183,7 +186,7 @@ def test_privileged_unit_is_heard_by_its_socket(tmp_path: Path):
         with listener.accept()[0] as unit:
             unit.sendall(f"{HELLO}\n".encode())
             assert until(trace.columns)
-            assert trace.columns()["dla.1.tasks"] == 0
+            assert by_name(trace.columns())["dla.1.tasks"] == 0
             assert trace.problem is None
             trace.stop()
 

@@ -15,6 +15,7 @@ from tegrascope.collectors.processes.names import ProcessNames, group_of
 from tegrascope.collectors.processes.watch import ProcessUse, ProcessWatch
 from tegrascope.daemon.export.metrics import Page
 from tegrascope.daemon.export.snapshot import LiveState, Snapshot
+from tegrascope.parsers.signals import by_name
 from tests.fakes.processes import PATIENCE_SECONDS
 
 CONTAINER = "0123456789ab" + 52 * "c"
@@ -241,7 +242,7 @@ def test_columns_come_once_after_each_look():
         for _ in range(2):
             assert looked.wait(PATIENCE_SECONDS)
             looked.clear()
-            assert set(watch.columns()) == {
+            assert set(by_name(watch.columns())) == {
                 "process.cpu_seconds.tegrascope",
                 "process.memory_bytes.tegrascope",
             }

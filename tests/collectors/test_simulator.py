@@ -27,6 +27,7 @@ from tegrascope.collectors.simulator.physics import (
 )
 from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.records import Sample
+from tegrascope.parsers.signals import by_name
 from tegrascope.parsers.tegrastats import parse_line, render_line
 from tests.fakes.processes import Stopwatch
 
@@ -211,7 +212,7 @@ def test_volts_and_amperes_are_those_of_the_printed_power(board):
     told = []
     for _ in range(25):
         rails = parse_line(next(lines).value).rails
-        told.append(dict(kernel.columns()))
+        told.append(by_name(kernel.columns()))
         if len(told) % 10 == 1:
             for name, rail in rails.items():
                 volts, amperes = (told[-1][f"rails.{name}.{unit}"] for unit in ("volts", "amperes"))

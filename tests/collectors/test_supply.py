@@ -9,6 +9,7 @@ import pytest
 from tegrascope.collectors.board.readers import KernelFile
 from tegrascope.collectors.board.sysfs import RailCompanion, SysfsCompanion
 from tegrascope.collectors.simulator.board import JumpClock
+from tegrascope.parsers.signals import RAIL_VOLTS, by_name
 from tests.fakes.board_tree import AGX_ORIN, sensor, write_board
 from tests.fakes.processes import until
 
@@ -38,7 +39,7 @@ def first(companion: RailCompanion) -> dict[str, float]:
     """Return the first reading; the line that asks for it does not wait for it."""
     companion.columns()
     assert until(companion.columns)
-    return dict(companion.columns())
+    return by_name(companion.columns())
 
 
 def test_rails_are_in_volts_and_amperes(tmp_path, started):
@@ -78,8 +79,9 @@ def test_lowest_voltage_is_kept_until_the_end(tmp_path, started):
     for millivolts in (4936, 5024, 4960):
         (tmp_path / f"{HWMON}/hwmon7/in1_input").write_text(f"{millivolts}\n")
         jump(clock, 61.0)  # the files are looked for anew, too
-        assert until(lambda: companion.columns()["rails.VDD_IN.volts"] == millivolts / 1000)  # noqa: B023
-        seen.append(companion.columns()["rails.VDD_IN.lowest_volts"])
+        volts = millivolts / 1000
+        assert until(lambda: companion.columns()[RAIL_VOLTS, "VDD_IN"] == volts)  # noqa: B023
+        seen.append(by_name(companion.columns())["rails.VDD_IN.lowest_volts"])
     assert seen == [4.936, 4.936, 4.936]
 
 
@@ -90,11 +92,11 @@ def test_file_without_a_number_has_no_value(tmp_path, started):
     for text in ("", "-8", "N/A", "200000"):
         (tmp_path / f"{HWMON}/hwmon7/in1_input").write_text(text)
         jump(clock, 10.0)
-        assert until(lambda: "rails.VDD_IN.volts" not in companion.columns())
-        assert companion.columns()["rails.VDD_IN.amperes"] == 1.55
+        assert until(lambda: "rails.VDD_IN.volts" not in by_name(companion.columns()))
+        assert by_name(companion.columns())["rails.VDD_IN.amperes"] == 1.55
         (tmp_path / f"{HWMON}/hwmon7/in1_input").write_text("5000\n")
         jump(clock, 10.0)
-        assert until(lambda: companion.columns().get("rails.VDD_IN.volts") == 5.0)
+        assert until(lambda: by_name(companion.columns()).get("rails.VDD_IN.volts") == 5.0)
 
 
 class Sensor:
@@ -124,7 +126,7 @@ def test_rails_are_read_every_ten_seconds_however_often_lines_come(tmp_path, sta
     first(companion)
     for _ in range(99):
         jump(clock, 0.1)
-        assert companion.columns()["rails.VDD_IN.volts"] == 5.016
+        assert by_name(companion.columns())["rails.VDD_IN.volts"] == 5.016
     assert sensor_of_rail.readings == 1
     jump(clock, 0.1)
     companion.columns()
@@ -152,10 +154,10 @@ def test_a_line_does_not_wait_and_a_sensor_that_hangs_is_left_out(tmp_path, star
     first(companion)
     sensor_of_rail.may_answer.clear()
     jump(clock, 10.0)
-    assert companion.columns()["rails.VDD_IN.volts"] == 5.016
+    assert by_name(companion.columns())["rails.VDD_IN.volts"] == 5.016
     assert until(lambda: sensor_of_rail.readings == 3)
     jump(clock, 14.0)
-    assert "rails.VDD_IN.volts" in companion.columns()
+    assert "rails.VDD_IN.volts" in by_name(companion.columns())
     jump(clock, 2.0)
     assert companion.columns() == {}
     assert companion.problem is None
@@ -185,7 +187,7 @@ def test_meaning_of_an_alarm_is_that_of_the_chip_or_absent(tmp_path, chip, meani
         write_board(tmp_path, board), clock=JumpClock(), timeout_seconds=10.0
     )
     companion.start()
-    columns = companion.columns()
+    columns = by_name(companion.columns())
     companion.stop()
     found = {
         name: columns.get(f"throttle.{name}.is_under_voltage") for name in ("oc1", "oc2", "oc3")

@@ -17,6 +17,7 @@ from tegrascope.collectors.board.boards import read_board_facts
 from tegrascope.collectors.board.readers import KernelFile, Reading, Scaled, read_trips, to_number
 from tegrascope.collectors.board.sysfs import SysfsCompanion
 from tegrascope.collectors.simulator.board import JumpClock
+from tegrascope.parsers.signals import FAN_SPEED, by_name
 from tests.fakes.board_tree import AGX_ORIN, HOST1X, set_powered, write_board
 from tests.fakes.processes import Stopwatch, until
 
@@ -48,7 +49,7 @@ def jump(clock: JumpClock, seconds: float) -> None:
 
 def test_a_board_is_told_in_base_units(tmp_path, started):
     """Every file that means something has its column, and no other file has one."""
-    told = started(write_board(tmp_path)).columns()
+    told = by_name(started(write_board(tmp_path)).columns())
     assert told == {
         "dla.0.powered_seconds": 0.0,
         "dla.1.powered_seconds": 0.0,
@@ -89,18 +90,18 @@ def test_powered_time_is_a_count_and_a_share(tmp_path, started):
     """The share is of the time between two looks, never above 1; a counter that fell has none."""
     clock = JumpClock()
     companion = started(write_board(tmp_path), clock)
-    assert "dla.0.powered_ratio" not in companion.columns()
+    assert "dla.0.powered_ratio" not in by_name(companion.columns())
     jump(clock, 2.0)
     set_powered(tmp_path, 0, 500)
-    told = companion.columns()
+    told = by_name(companion.columns())
     assert (told["dla.0.powered_seconds"], told["dla.0.powered_ratio"]) == (0.5, 0.25)
     assert told["dla.1.powered_ratio"] == 0.0
     jump(clock, 1.0)
     set_powered(tmp_path, 0, 1600)
-    assert companion.columns()["dla.0.powered_ratio"] == 1.0
+    assert by_name(companion.columns())["dla.0.powered_ratio"] == 1.0
     jump(clock, 1.0)
     set_powered(tmp_path, 0, 100)
-    told = companion.columns()
+    told = by_name(companion.columns())
     assert told["dla.0.powered_seconds"] == 0.1
     assert "dla.0.powered_ratio" not in told
 
@@ -113,7 +114,7 @@ def test_alerts_count_how_often_they_began(tmp_path, started):
     for state in (0, 1, 2, 0, 1):
         (tmp_path / ALERT).write_text(f"{state}\n")
         jump(clock, 61.0)
-        told = companion.columns()
+        told = by_name(companion.columns())
         seen.append(tuple(told[f"throttle.gpu_thermal.{of}"] for of in ("active", "events")))
     assert seen == [(0, 0), (1, 1), (1, 1), (0, 1), (1, 2)]
 
@@ -121,7 +122,7 @@ def test_alerts_count_how_often_they_began(tmp_path, started):
 def test_an_alarm_that_holds_nothing_down_is_no_throttling(tmp_path, started):
     """Where the board is set to only count an over-current, its clocks were not held down."""
     files = {**AGX_ORIN, "sys/class/hwmon/hwmon3/oc3_throt_en": "0\n"}
-    told = started(write_board(tmp_path, files)).columns()
+    told = by_name(started(write_board(tmp_path, files)).columns())
     assert "throttle.oc3.events" not in told
     assert "throttle.oc2.events" in told
 
@@ -133,7 +134,7 @@ def test_devices_of_one_type_are_told_apart(tmp_path, started):
     for number, state in ((9, 1), (10, 2)):
         of = {"type": "Processor\n", "cur_state": f"{state}\n", "max_state": "4\n"}
         files |= {kind.format(number, name): text for name, text in of.items()}
-    told = started(write_board(tmp_path, files)).columns()
+    told = by_name(started(write_board(tmp_path, files)).columns())
     assert told == {
         "cooling.Processor.state_ratio": 0.25,
         "cooling.Processor-2.state_ratio": 0.5,
@@ -157,9 +158,9 @@ def test_a_driver_that_is_loaded_late_is_found(tmp_path, started):
     write_board(tmp_path, {"sys/class/devfreq/31b0000.emc/cur_freq": "2133000000\n"})
     (tmp_path / "sys/class/hwmon/hwmon0/pwm1").unlink()
     jump(clock, 59.0)
-    assert "emc.frequency_hertz" not in companion.columns()
+    assert "emc.frequency_hertz" not in by_name(companion.columns())
     jump(clock, 2.0)
-    told = companion.columns()
+    told = by_name(companion.columns())
     assert told["emc.frequency_hertz"] == 2133000000.0
     assert "fans.pwmfan.speed_ratio" not in told
 
@@ -186,7 +187,7 @@ def test_no_content_is_fatal(tmp_path_factory, data):
     companion = SysfsCompanion(root, timeout_seconds=10.0)
     companion.start()
     for _ in range(2):
-        for name, value in companion.columns().items():
+        for name, value in by_name(companion.columns()).items():
             assert isfinite(value), name
             assert 0 <= value <= (1.0 if name.endswith("_ratio") else 1e21), name
     companion.stop()
@@ -215,7 +216,7 @@ def test_a_file_that_refuses_is_absent(tmp_path, started, monkeypatch, code):
 
     monkeypatch.setattr(os, "open", refuse)
     monkeypatch.setattr(os, "pread", fail)
-    told = started(write_board(tmp_path)).columns()
+    told = by_name(started(write_board(tmp_path)).columns())
     assert "throttle.oc3.events" not in told
     assert told["throttle.oc2.events"] == 15
 
@@ -248,7 +249,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path, started):
         (tmp_path / path).unlink()
         os.mkfifo(tmp_path / path)
     watch = Stopwatch()
-    told = started(tmp_path).columns()
+    told = by_name(started(tmp_path).columns())
     assert watch.seconds < 5
     assert told["throttle.oc2.events"] == 15
     assert not {"throttle.oc3.events", "power_mode.number", "fans.pwmfan.speed_ratio"} & set(told)
@@ -274,8 +275,8 @@ def test_a_file_that_hangs_is_left_behind(tmp_path, started):
     healthy.write_text("3\n")
 
     def find(root: Path) -> Iterator[Reading]:  # noqa: ARG001
-        yield Scaled(KernelFile(healthy), "healthy")
-        yield Scaled(hanging, "hanging")
+        yield Scaled(KernelFile(healthy), FAN_SPEED, "healthy")
+        yield Scaled(hanging, FAN_SPEED, "hanging")
 
     clock = JumpClock()
     companion = started(tmp_path, clock, finders=(find,), timeout_seconds=0.2)
@@ -291,9 +292,9 @@ def test_a_file_that_hangs_is_left_behind(tmp_path, started):
     assert companion.columns() == {}
     assert companion.problem is not None
     assert str(hanging.path) in companion.problem
-    assert until(lambda: companion.columns() == {"healthy": 3.0})
+    assert until(lambda: companion.columns() == {(FAN_SPEED, "healthy"): 3.0})
     hanging.let.set()
-    assert companion.columns() == {"healthy": 3.0}
+    assert companion.columns() == {(FAN_SPEED, "healthy"): 3.0}
     assert hanging.reads == 1
 
 
@@ -302,7 +303,7 @@ def test_a_process_that_was_stopped_loses_no_file(tmp_path, started):
     late = Hanging(tmp_path / "late")
 
     def find(root: Path) -> Iterator[Reading]:  # noqa: ARG001
-        yield Scaled(late, "late")
+        yield Scaled(late, FAN_SPEED, "late")
 
     clock = JumpClock()
     companion = started(tmp_path, clock, finders=(find,), timeout_seconds=0.2)
@@ -314,7 +315,7 @@ def test_a_process_that_was_stopped_loses_no_file(tmp_path, started):
     until = time.monotonic() + 10
     while not told and time.monotonic() < until:
         told = companion.columns()
-    assert (told, companion.problem) == ({"late": 5.0}, None)
+    assert (told, companion.problem) == ({(FAN_SPEED, "late"): 5.0}, None)
 
 
 def test_nothing_stays_open(tmp_path):
@@ -359,7 +360,7 @@ def test_odd_names_and_links_cost_their_own_row(tmp_path, started):
     (chip / "name").write_text("ina3221\n")
     (chip / "samples").write_text("64\n")
     (chip / "device").symlink_to("device")
-    columns = started(tmp_path).columns()
+    columns = by_name(started(tmp_path).columns())
     assert {name for name in columns if name.startswith("battery")} == {"battery.BAT0.charge_ratio"}
     assert read_board_facts(tmp_path).rail_sensors["device.samples"] == 64.0
 
@@ -369,7 +370,7 @@ def test_the_tree_is_where_the_kernel_lists_it(tmp_path, started):
     write_board(tmp_path)
     listed = tmp_path / "sys/bus/platform/devices/15880000.nvdla0"
     listed.unlink()
-    told = started(tmp_path).columns()
+    told = by_name(started(tmp_path).columns())
     assert "dla.0.powered_seconds" not in told
     assert (tmp_path / HOST1X / "15880000.nvdla0").is_dir()
     assert "dla.1.powered_seconds" in told

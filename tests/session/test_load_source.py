@@ -15,6 +15,7 @@ from tegrascope.daemon.measure.report import Span
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.measure.utilization import telemetry
 from tegrascope.daemon.session.telemetry import TelemetryFeed
+from tegrascope.parsers.signals import GPU_LOAD, GPU_POWER, Column
 from tests.session.test_telemetry import Lines, S
 
 LOADED, BARE = "RAM 1/99MB GR3D_FREQ 87%@[1574]", "RAM 1/99MB GR3D_FREQ @[314]"
@@ -32,9 +33,10 @@ class Nvml:
     def start(self) -> None:
         """Nothing is to be started."""
 
-    def columns(self) -> Mapping[str, float]:
+    def columns(self) -> Mapping[Column, float]:
         load = next(self._loads)
-        return {"gpu.power_watts": 9.0} | ({} if load is None else {COLUMN: load})
+        power: dict[Column, float] = {(GPU_POWER, ""): 9.0}
+        return power if load is None else {**power, (GPU_LOAD, ""): load}
 
     def stop(self) -> None:
         """Nothing is to be ended."""

@@ -14,7 +14,7 @@ import tegrascope.collectors
 import tegrascope.daemon.export
 import tegrascope.daemon.session
 from tegrascope.collectors.base import Companion, OutageLog, Stamped, SystemClock
-from tegrascope.collectors.board.readers import Column, KernelFile, Reading
+from tegrascope.collectors.board.readers import KernelFile, Reading, Value
 from tegrascope.collectors.board.sysfs import RailCompanion, SysfsCompanion
 from tegrascope.collectors.dla.tasks import DlaTraceCompanion
 from tegrascope.collectors.gpu.nvml import NvmlCompanion
@@ -29,7 +29,7 @@ from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.telemetry import TelemetryFeed
 from tegrascope.daemon.settings.config import Otlp
 from tegrascope.parsers.records import Sample
-from tegrascope.parsers.signals import FAN_SPEED
+from tegrascope.parsers.signals import DLA_TASKS, FAN_SPEED, Column
 from tegrascope.parsers.tegrastats import parse_line
 from tests.fakes.processes import PATIENCE_SECONDS, until
 
@@ -113,7 +113,7 @@ class OddText:
     def __init__(self, path: Path) -> None:
         self.file = KernelFile(path)
 
-    def take(self, text: str, now_ns: int) -> Iterator[Column]:
+    def take(self, text: str, now_ns: int) -> Iterator[Value]:
         raise ArithmeticError(f"{text} at {now_ns}")
 
 
@@ -130,7 +130,7 @@ def with_odd_files(root: Path, clock: HandClock) -> Provoked:
 
 def without_rails(root: Path, clock: HandClock) -> Provoked:
     class OddRails(RailCompanion):
-        def columns(self) -> Mapping[str, float]:
+        def columns(self) -> Mapping[Column, float]:
             raise OSError(f"read failed at {clock.now_ns}")
 
     return OddRails(root, clock=clock), lambda: None
@@ -138,7 +138,7 @@ def without_rails(root: Path, clock: HandClock) -> Provoked:
 
 def with_an_odd_board(root: Path, clock: HandClock) -> Provoked:  # noqa: ARG001
     class OddKernel(SimulatedKernel):
-        def columns(self) -> Mapping[str, float]:
+        def columns(self) -> Mapping[Column, float]:
             raise OSError(f"read failed at {clock.now_ns}")
 
     return OddKernel(SimulatorSource(clock=clock).board), lambda: None
@@ -283,7 +283,7 @@ def test_texts_that_never_repeat_are_logged_rarely_too(caplog):
 
 def test_a_companion_that_raises_costs_its_own_values(tmp_path):
     class Odd(RailCompanion):
-        def columns(self) -> Mapping[str, float]:
+        def columns(self) -> Mapping[Column, float]:
             raise ZeroDivisionError("no rails")
 
     feed = Feed(Odd(tmp_path), HandClock())
@@ -294,8 +294,8 @@ def test_a_companion_that_raises_costs_its_own_values(tmp_path):
 
 def test_a_file_that_spoils_its_reading_costs_its_own_values(tmp_path):
     class Good(OddText):
-        def take(self, text: str, now_ns: int) -> Iterator[Column]:  # noqa: ARG002
-            yield FAN_SPEED.column("fan"), float(text)
+        def take(self, text: str, now_ns: int) -> Iterator[Value]:  # noqa: ARG002
+            yield (FAN_SPEED, "fan"), float(text)
 
     def good_files(root: Path) -> Iterator[Reading]:
         yield Good(root / "odd")
@@ -304,7 +304,7 @@ def test_a_file_that_spoils_its_reading_costs_its_own_values(tmp_path):
     companion = SysfsCompanion(tmp_path, finders=(odd_files, good_files), timeout_seconds=60.0)
     companion.start()
     try:
-        assert companion.columns() == {FAN_SPEED.column("fan"): 7.0}
+        assert companion.columns() == {(FAN_SPEED, "fan"): 7.0}
     finally:
         companion.stop()
 
@@ -343,5 +343,5 @@ def test_a_line_that_cannot_be_taken_costs_itself_only():
     companion = DlaTraceCompanion(Lines(iter(first)), name_of=name_of, clock=clock)
     clock.now_ns = 0
     companion.start()
-    assert until(lambda: companion.columns().get("dla.0.tasks") == 10)
+    assert until(lambda: companion.columns().get((DLA_TASKS, "0")) == 10)
     companion.stop()

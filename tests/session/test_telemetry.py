@@ -14,7 +14,7 @@ from tegrascope.daemon.export.snapshot import LiveState, Snapshot
 from tegrascope.daemon.measure.energy import EnergyCounters
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.telemetry import TelemetryFeed
-from tegrascope.parsers.signals import DLA_TRACE_ERRORS, FAN_SPEED, GPU_LOAD, LATE_SECONDS
+from tegrascope.parsers.signals import DLA_TRACE_ERRORS, FAN_SPEED, GPU_LOAD, LATE_SECONDS, Column
 from tegrascope.parsers.tegrastats import parse_line
 
 
@@ -24,7 +24,7 @@ class Beside:
     def __init__(
         self,
         name: str,
-        said: Mapping[str, float] = MappingProxyType({}),
+        said: Mapping[Column, float] = MappingProxyType({}),
         problem: str | None = None,
         source: LineSource | None = None,
     ) -> None:
@@ -37,9 +37,9 @@ class Beside:
     def start(self) -> None:
         self.started += 1
 
-    def columns(self) -> Mapping[str, float]:
+    def columns(self) -> Mapping[Column, float]:
         self.asked += 1
-        return {**self.said, DLA_TRACE_ERRORS.column(self.name): self.asked}
+        return {**self.said, (DLA_TRACE_ERRORS, self.name): self.asked}
 
     def stop(self) -> None:
         self.stopped += 1
@@ -66,8 +66,8 @@ def take(companions: Sequence[Beside], seconds: int = 5) -> tuple[Timeline, Live
 
 def test_companions_are_read_with_each_sample():
     """Their columns bear the time of the line; the line itself knows better, then the first."""
-    first = Beside("one", {FAN_SPEED.column("x"): 0.25, GPU_LOAD.column(): 9.0})
-    second = Beside("two", {FAN_SPEED.column("x"): 0.75})
+    first = Beside("one", {(FAN_SPEED, "x"): 0.25, (GPU_LOAD, ""): 9.0})
+    second = Beside("two", {(FAN_SPEED, "x"): 0.75})
     timeline, live = take((first, second))
     cut = timeline.cut(0, 5_000_000_000)
     assert set(cut.columns[FAN_SPEED.column("x")]) == {0.25}
@@ -97,12 +97,19 @@ def test_an_outage_of_a_reader_is_logged_by_its_source_alone(caplog):
     assert "ill: no answer: look at dmesg" in caplog.text
 
 
+def test_a_companion_that_names_a_column_without_its_row_is_down():
+    unnamed = Beside("odd", {("battery.BAT0.cycle_count", ""): 0.5})  # type: ignore[dict-item]
+    _, live = take((unnamed, Beside("well")))
+    assert live.snapshot.companions_up == {"odd": False, "well": True}
+    assert not [name for name in live.snapshot.values if "cycle_count" in name]
+
+
 @pytest.mark.unknown_columns
-def test_a_column_that_no_signal_describes_is_counted_and_logged_once(caplog):
-    timeline, live = take((Beside("odd", {"battery.BAT0.cycle_count": 0.5}),))
+def test_a_label_that_its_row_cannot_have_is_counted_and_logged_once(caplog):
+    timeline, live = take((Beside("odd", {(FAN_SPEED, ""): 0.5}),))
     assert live.snapshot.sources[0].columns_unknown == live.snapshot.sources[0].samples
-    assert set(timeline.cut(0, 5_000_000_000).columns["battery.BAT0.cycle_count"]) == {0.5}
-    told = [record.message for record in caplog.records if "battery.BAT0" in record.message]
+    assert set(timeline.cut(0, 5_000_000_000).columns["fans..speed_ratio"]) == {0.5}
+    told = [record.message for record in caplog.records if "fans..speed_ratio" in record.message]
     assert len(told) == 1
 
 

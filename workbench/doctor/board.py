@@ -14,6 +14,7 @@ from ...collectors.lines.collector import TegrastatsSettings
 from ...collectors.paths import is_file
 from ...parsers import signals
 from ...parsers.nvpmodel import PowerMode, largest_mode, mode_of
+from ...parsers.signals import Column, by_name
 from .findings import Check, Context, Finding, Level, docker, uses_tensorrt
 from .software import DLA_TRACE, NVML_LINE, TEGRASTATS, check_socket
 
@@ -60,11 +61,11 @@ def check_board(context: Context) -> Iterator[Finding]:
         mode = mode_of(machine.text("/var/lib/nvpmodel/status"))
         largest = largest_mode(read_power_modes(machine.root))
         yield judge_power_mode(mode, read_power_mode(machine.root), largest)
-        supply: dict[str, float] = {}
+        supply: dict[Column, float] = {}
         for reading in (*find_over_current(machine.root), *find_rails(machine.root)):
             supply.update(reading.take(reading.file.text() or "", 0))
             reading.file.close()
-        yield judge_supply(supply)
+        yield judge_supply(by_name(supply))
 
 
 # What a container is given, and the argument for it. The nodes are those of the lists by which
