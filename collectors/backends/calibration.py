@@ -17,7 +17,7 @@ from ...parsers.inference.calibration import (
 )
 from ...parsers.inference.events import Order
 from ...parsers.values import decode_text, some_of
-from ..base import write_atomic
+from ..files import write_atomic
 from ..models.data_sets import DataSet, InputSpec, Say, input_files, is_data, reported
 from ..models.files import sha256_of
 from ..paths import is_file

@@ -20,9 +20,9 @@ from pydantic import NonNegativeInt, ValidationError
 from ...parsers.errors import UserError
 from ...parsers.inference.placement import Built
 from ...parsers.records import Record
-from ..base import open_regular, write_atomic
 from ..board.boards import l4t_of
 from ..board.readers import read_text
+from ..files import open_regular, write_atomic
 from ..models.files import BUILTIN_PREFIX, external_files, sha256_of
 from ..paths import is_file
 

@@ -21,7 +21,7 @@ from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Order
 from ...parsers.inference.placement import Built, Int8Scales, Precision
 from ...parsers.inference.trtexec import cause_of, missing_operator
-from ..base import write_atomic
+from ..files import write_atomic
 from ..models.data_sets import InputSpec, Say
 from ..models.files import facts_of
 from ..models.quantised import translate

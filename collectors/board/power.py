@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from ...parsers.errors import UserError
 from ...parsers.nvpmodel import PowerMode, find_mode, mode_in_answer, parse_modes, wants_reboot
-from ..base import read_regular, sync_directory, write_atomic
 from ..children.bounded import run_bounded
+from ..files import read_regular, sync_directory, write_atomic
 from ..paths import exists
 
 SOCKET = Path("/run/tegrascope/power.sock")

@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ...parsers.signals import RAM_AVAILABLE, Column
-from ..base import SYSTEM_CLOCK, Clock, OutageLog, failure_text
+from ..base import SYSTEM_CLOCK, Clock
+from ..outages import OutageLog, failure_text
 from .boards import find_power_mode
 from .readers import (
     Reading,

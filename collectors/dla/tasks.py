@@ -20,7 +20,8 @@ from ...parsers.dla import (
 )
 from ...parsers.errors import ParseError
 from ...parsers.signals import Column, Signal
-from ..base import SYSTEM_CLOCK, Clock, LineCompanion, LineSource
+from ..base import SYSTEM_CLOCK, Clock, LineSource
+from ..lines.companion import LineCompanion
 
 MOST_STRETCHES = 1024
 

@@ -16,10 +16,11 @@ from ...parsers.errors import ParseError
 from ...parsers.nvml import GpuFacts, GpuProcesses, parse_nvml_line
 from ...parsers.records import GpuSample, Sample
 from ...parsers.signals import Column
-from ..base import SYSTEM_CLOCK, Clock, LineCompanion, LineSource, MachineFacts, Stamped
+from ..base import SYSTEM_CLOCK, Clock, LineSource, MachineFacts, Stamped
 from ..board.boards import is_thor
 from ..children.program import python_child
 from ..lines.collector import LineCollector, Opening, SourceSettings
+from ..lines.companion import LineCompanion
 from ..lines.program import BACKOFF_SECONDS, ProcessSource
 from ..paths import exists
 from ..processes.shown import ShownNames

@@ -21,16 +21,8 @@ from ...parsers.errors import ParseError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_records
 from ...parsers.values import Section
-from ..base import (
-    SYSTEM_CLOCK,
-    Clock,
-    Companion,
-    LineSource,
-    MachineFacts,
-    OutageLog,
-    Stamped,
-    failure_text,
-)
+from ..base import SYSTEM_CLOCK, Clock, Companion, LineSource, MachineFacts, Stamped
+from ..outages import OutageLog, failure_text
 from .program import ProcessSource, SocketSource, StreamSource
 
 _LOG = logging.getLogger(__name__)

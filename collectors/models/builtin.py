@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base import open_regular, write_atomic
+from ..files import open_regular, write_atomic
 from ..paths import is_file
 from .files import BUILTIN_MODELS, GENERATOR_VERSION, MISSING_PACKAGE, SEED, builtin_path
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from ...parsers import signals
 from ...parsers.signals import Column
-from ..base import SYSTEM_CLOCK, Clock, OutageLog, failure_text, pause
+from ..base import SYSTEM_CLOCK, Clock, pause
+from ..outages import OutageLog, failure_text
 from .names import ProcessNames
 from .shown import ShownNames
 from .table import UNREADABLE

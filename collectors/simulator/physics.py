@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from ...parsers.errors import UserError
-from ..base import read_regular
 from ..board.boards import find_rail_rule
+from ..files import read_regular
 
 LANES = ("gpu", "dla0", "dla1", "cpu", "emc")
 MOST_CHANGES = 8192

@@ -20,7 +20,7 @@ from ...parsers.inference.placement import Built, Precision
 from ...parsers.records import Ratio, Record
 from ..backends.base import Backend, Inferring
 from ..backends.engine_cache import EngineCache
-from ..base import write_atomic
+from ..files import write_atomic
 from ..models.data_sets import load_archive
 from ..paths import exists
 

@@ -30,8 +30,9 @@ from ...parsers.inference.events import (
 from ...parsers.records import Record
 from ..backends.base import Backend, InferenceSlot, Inferring, SelfTimed
 from ..backends.cuda_runtime import Ranges
-from ..base import SYSTEM_CLOCK, Clock, write_atomic
+from ..base import SYSTEM_CLOCK, Clock
 from ..children.program import find_executable
+from ..files import write_atomic
 from ..models.data_sets import DataSet, InputSpec, reported
 from ..models.files import find_model, sha256_of
 from .outputs import compare_with_first_run, write_outputs

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
-from ...collectors.base import write_atomic
 from ...collectors.children.bounded import run_bounded
+from ...collectors.files import write_atomic
 from ...collectors.paths import exists, is_directory, is_file
 from ...parsers.errors import UserError
 from . import Options, add_command

@@ -9,9 +9,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from socket import gethostname
 
-from ...collectors.base import SYSTEM_CLOCK, Clock, Stamped, failure_text, pause
+from ...collectors.base import SYSTEM_CLOCK, Clock, Stamped, pause
 from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child
+from ...collectors.outages import failure_text
 from ...parsers.errors import UserError
 from ...parsers.signals import Column
 from ..measure.report import RunReport

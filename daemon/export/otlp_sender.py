@@ -30,7 +30,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from ... import __version__
-from ...collectors.base import read_regular
+from ...collectors.files import read_regular
 from ...collectors.http_peer import (
     HttpPeer,
     OversizeError,

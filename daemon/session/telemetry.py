@@ -9,18 +9,11 @@ from platform import python_version
 from typing import TYPE_CHECKING
 
 from ... import __version__
-from ...collectors.base import (
-    SYSTEM_CLOCK,
-    Clock,
-    Companion,
-    MachineFacts,
-    OutageLog,
-    Stamped,
-    failure_text,
-)
+from ...collectors.base import SYSTEM_CLOCK, Clock, Companion, MachineFacts, Stamped
 from ...collectors.board.boards import find_rail_rule, is_tegra, read_board_facts
 from ...collectors.lines.collector import LineCollector, Opening
 from ...collectors.lines.program import ProcessSource, SocketLines
+from ...collectors.outages import OutageLog, failure_text
 from ...collectors.simulator.physics import LoadBoard
 from ...parsers.errors import UserError
 from ...parsers.rails import RailRule

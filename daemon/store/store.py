@@ -34,7 +34,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...collectors.base import open_regular
+from ...collectors.files import open_regular
 from ...collectors.paths import exists
 from ...parsers.errors import UserError, file_error
 from ..measure.report import RunReport

@@ -24,7 +24,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...collectors.base import Clock, open_regular, write_atomic
+from ...collectors.base import Clock
+from ...collectors.files import open_regular, write_atomic
 from ...collectors.paths import exists
 from ...parsers.errors import UserError
 from ..settings.config import split_listen

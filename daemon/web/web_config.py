@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from ...collectors.base import read_regular
+from ...collectors.files import read_regular
 from ..settings.file import ConfigError, SettingsFile, read_settings, read_text
 
 _SECTION = "tls_server_config"

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tegrascope.collectors.base import Stamped, write_atomic
+from tegrascope.collectors.base import Stamped
 from tegrascope.collectors.children import program
 from tegrascope.collectors.children.column_helper import ColumnHelper
 from tegrascope.collectors.children.process import LineChild
 from tegrascope.collectors.children.program import python_child
+from tegrascope.collectors.files import write_atomic
 from tegrascope.daemon.session.executor import worker_command
 from tests.fakes.processes import PATIENCE_SECONDS
 

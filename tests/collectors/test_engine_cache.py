@@ -16,7 +16,7 @@ from tegrascope.collectors.backends.engine_cache import (
     machine_parts,
     model_digest,
 )
-from tegrascope.collectors.base import write_atomic
+from tegrascope.collectors.files import write_atomic
 from tegrascope.collectors.models.files import external_files
 from tegrascope.collectors.worker.outputs import compare_with_kept
 from tegrascope.parsers.errors import UserError

@@ -13,12 +13,13 @@ import pytest
 import tegrascope.collectors
 import tegrascope.daemon.export
 import tegrascope.daemon.session
-from tegrascope.collectors.base import Companion, OutageLog, Stamped, SystemClock
+from tegrascope.collectors.base import Companion, Stamped, SystemClock
 from tegrascope.collectors.board.readers import KernelFile, Reading, Value
 from tegrascope.collectors.board.sysfs import RailCompanion, SysfsCompanion
 from tegrascope.collectors.dla.tasks import DlaTraceCompanion
 from tegrascope.collectors.gpu.nvml import NvmlCompanion
 from tegrascope.collectors.lines.collector import LineCollector, TegrastatsCollector
+from tegrascope.collectors.outages import OutageLog
 from tegrascope.collectors.processes.names import ProcessNames
 from tegrascope.collectors.processes.watch import ProcessWatch
 from tegrascope.collectors.simulator.board import SimulatedKernel, SimulatorSource
