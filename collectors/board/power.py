@@ -310,6 +310,97 @@ class _Refused:
         del self._until_ns[client]
 
 
+class _Server:
+    """Answers one client at a time, and refuses the others."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        modes: PowerModes,
+        *,
+        send_seconds: float,
+        refusal_seconds: float,
+        log: Callable[[str], object],
+    ) -> None:
+        self._listener = listener
+        self._modes = modes
+        self._send_seconds = send_seconds
+        self._refusal_seconds = refusal_seconds
+        self._log = log
+        self._client: _Connection | None = None
+        self._refused = _Refused()
+
+    def serve(self, stop: int, idle_seconds: float) -> None:
+        """Answer until ``stop`` is readable, or idle with nothing to restore."""
+        pause_seconds = idle_seconds
+        self._restore()
+        while True:
+            ready = self._wait(stop, pause_seconds)
+            if stop in ready:
+                break
+            is_idle = self._client is None and not ready and not self._refused.waiting()
+            self._refused.look(ready, time.monotonic_ns())
+            if is_idle:
+                if not self._modes.has_changed:
+                    break
+                self._restore()
+                pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
+            if self._listener in ready:
+                self._accept()
+            if self._client is not None and not self._take_turn(self._client, ready):
+                self._client.socket.close()
+                self._client = None
+                self._restore()
+        if self._client is not None:
+            self._client.socket.close()
+        self._refused.close()
+        self._restore()
+
+    def _wait(self, stop: int, pause_seconds: float) -> Sequence[object]:
+        """Return what can be read, at the latest after the time that the state allows."""
+        refused = self._refused.waiting()
+        waiting: list[socket.socket | int | _Connection] = [stop, self._listener, *refused]
+        timeout: float | None = pause_seconds
+        if refused:
+            timeout = min(self._refusal_seconds, pause_seconds)
+        elif self._client is not None:
+            timeout = None
+        if self._client is not None:
+            if self._client.has_line:
+                timeout = 0.0
+            else:
+                waiting.append(self._client)
+        ready, _, _ = select.select(waiting, [], [], timeout)
+        return ready
+
+    def _accept(self) -> None:
+        """Take a new client, or refuse it while there is one."""
+        accepted, _ = self._listener.accept()
+        if self._client is None:
+            self._client = _Connection(accepted, self._send_seconds)
+        else:
+            until_ns = time.monotonic_ns() + round(self._refusal_seconds * 1e9)
+            self._refused.add(accepted, until_ns)
+
+    def _take_turn(self, client: _Connection, ready: Sequence[object]) -> bool:
+        """Answer a line, or read what has come; return whether the client is still there."""
+        if client.has_line:
+            line = client.next_line()
+            text = self._modes.answer(line)
+            self._log(f"{line[:40]!r}: {text}")
+            return client.send(text)
+        if client in ready:
+            return client.receive()
+        return True
+
+    def _restore(self) -> None:
+        if not self._modes.has_changed:
+            return
+        answer = self._modes.answer("restore")
+        if answer.startswith("error"):
+            self._log(answer)
+
+
 def serve(
     listener: socket.socket,
     modes: PowerModes,
@@ -326,61 +417,10 @@ def serve(
     refused. A client that does not read its answers loses its connection. The board is restored at
     the end of each connection and of the program.
     """
-    client: _Connection | None = None
-    refused = _Refused()
-    pause = idle_seconds
-
-    def restore() -> None:
-        if modes.has_changed and (answer := modes.answer("restore")).startswith("error"):
-            log(answer)
-
-    restore()
-    while True:
-        has_line = client is not None and client.has_line
-        waiting: list[socket.socket | int | _Connection] = [stop, listener, *refused.waiting()]
-        if client is not None and not has_line:
-            waiting.append(client)
-        timeout: float | None = pause
-        if has_line:
-            timeout = 0.0
-        elif refused.waiting():
-            timeout = min(refusal_seconds, pause)
-        elif client is not None:
-            timeout = None
-        ready, _, _ = select.select(waiting, [], [], timeout)
-        if stop in ready:
-            break
-        is_idle = client is None and not ready and not refused.waiting()
-        refused.look(ready, time.monotonic_ns())
-        if is_idle:
-            if not modes.has_changed:
-                break
-            restore()
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-        if listener in ready:
-            accepted, _ = listener.accept()
-            if client is None:
-                client = _Connection(accepted, send_seconds)
-            else:
-                refused.add(accepted, time.monotonic_ns() + round(refusal_seconds * 1e9))
-        if client is None:
-            continue
-        is_served = True
-        if has_line:
-            line = client.next_line()
-            text = modes.answer(line)
-            log(f"{line[:40]!r}: {text}")
-            is_served = client.send(text)
-        elif client in ready:
-            is_served = client.receive()
-        if not is_served:
-            client.socket.close()
-            client = None
-            restore()
-    if client is not None:
-        client.socket.close()
-    refused.close()
-    restore()
+    server = _Server(
+        listener, modes, send_seconds=send_seconds, refusal_seconds=refusal_seconds, log=log
+    )
+    server.serve(stop, idle_seconds)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

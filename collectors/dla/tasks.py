@@ -3,7 +3,7 @@
 import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -202,10 +202,10 @@ class DlaTasks:
     def busy_seconds_by_submitter(self) -> dict[int, dict[str, float]]:
         """Return the busy seconds of each core by the name of the submitter."""
         hertz = self.counter.counter_hertz
-        return {
-            core: {name: ticks / hertz for name, ticks in by_name.items()}
-            for core, by_name in self._submitter_ticks.items()
-        }
+        by_core = {}
+        for core, ticks_by_name in self._submitter_ticks.items():
+            by_core[core] = {name: ticks / hertz for name, ticks in ticks_by_name.items()}
+        return by_core
 
     def tasks(self) -> dict[int, int]:
         """Return how many tasks of each core have ended until now."""
@@ -226,60 +226,88 @@ class DlaTasks:
             self.troubles["unended"] += 1
 
     def _end(self, event: Ended) -> None:
-        waiting = {
-            core: self._pending[event.task, core].ticks
-            for core in self._busy
-            if (event.task, core) in self._pending
-        }
-        begin, end = event.begin_ticks, event.end_ticks
-        longest = LONGEST_TASK_NS / 1e9 * self.counter.counter_hertz
-        if not end or not 0 <= end - begin <= longest:
+        """Join an end with the submission of its task, and count the time of the task."""
+        waiting = [core for core in self._busy if (event.task, core) in self._pending]
+        if not self._has_sound_stamps(event):
             self.troubles["odd"] += 1
             if len(waiting) == 1:  # without stamps, but it has ended
-                self._finish(event.task, *waiting)
+                self._finish(event.task, waiting[0])
             return
-        self.counter.see(end, event.at_ns)
-        started = [core for core, ticks in waiting.items() if ticks <= begin] or list(waiting)
-        if not started:
+        self.counter.see(event.end_ticks, event.at_ns)
+        if not waiting:
             self.troubles["unmatched"] += 1
             return
-        # Its begin is rounded to microseconds, so that neighbours may seem to overlap.
-        middle = begin + (end - begin) // 2
-        free = [core for core in started if not self._busy[core].is_busy_at(middle)] or started
-        # A core begins its next task as soon as it is free and the task is there.
-        waited = {
-            core: abs(begin - max(waiting[core], self._last_end.get(core, 0))) for core in free
-        }
+        before_begin = []
+        for core in waiting:
+            if self._pending[event.task, core].ticks <= event.begin_ticks:
+                before_begin.append(core)
+        possible = before_begin or waiting
+        core, is_clear = self._core_of(event, possible)
+        if not is_clear:
+            self._doubt(event.task, possible)
+        self._count(event, core, is_clear=is_clear)
+
+    def _has_sound_stamps(self, event: Ended) -> bool:
+        """Return whether the begin and the end of a task can be those of one task."""
+        longest_ticks = LONGEST_TASK_NS / 1e9 * self.counter.counter_hertz
+        return bool(event.end_ticks) and 0 <= event.end_ticks - event.begin_ticks <= longest_ticks
+
+    def _core_of(self, event: Ended, possible: Sequence[int]) -> tuple[int, bool]:
+        """Return which of the possible cores ran a task, and whether that is clear."""
+        middle = _middle_ticks(event)
+        free = [core for core in possible if not self._busy[core].is_busy_at(middle)] or possible
+        waited = {core: self._waited_ticks(event, core) for core in free}
         core, *others = sorted(free, key=waited.__getitem__)
         if others:
             self.troubles["ambiguous"] += 1
-        is_clear = all(waited[other] > 2 * waited[core] + self._prompt_ticks for other in others)
-        if len(started) > 1 and not self._swapped.isdisjoint(started):
-            is_clear = False
-        for other in () if is_clear else started:
-            # This may be the task that ends now; so the next end of this number is in doubt too.
-            mistaken = self._pending[event.task, other]
-            self._pending[event.task, other] = mistaken._replace(thread=None, process=None)
-            self._swapped.add(other)
+        if len(possible) > 1 and not self._swapped.isdisjoint(possible):
+            return core, False
+        clear_ticks = 2 * waited[core] + self._prompt_ticks
+        return core, all(waited[other] > clear_ticks for other in others)
+
+    def _waited_ticks(self, event: Ended, core: int) -> int:
+        """Return how long after the first chance a core would have begun a task.
+
+        A core begins its next task as soon as it is free and the task is there.
+        """
+        submitted_ticks = self._pending[event.task, core].ticks
+        return abs(event.begin_ticks - max(submitted_ticks, self._last_end.get(core, 0)))
+
+    def _doubt(self, task: int, cores: Iterable[int]) -> None:
+        """Forget who submitted the tasks of a number that may have been taken for each other.
+
+        Another task than the one that ends now may stay behind, so its end is in doubt too.
+        """
+        for core in cores:
+            mistaken = self._pending[task, core]
+            self._pending[task, core] = mistaken._replace(thread=None, process=None)
+            self._swapped.add(core)
+
+    def _count(self, event: Ended, core: int, *, is_clear: bool) -> None:
+        """Count a task that a core has ended, and its time for its submitter."""
         busy = self._busy[core]
-        is_certain = is_clear and not busy.is_busy_at(middle)
-        self._last_end[core] = max(end, self._last_end.get(core, 0))
+        is_certain = is_clear and not busy.is_busy_at(_middle_ticks(event))
+        self._last_end[core] = max(event.end_ticks, self._last_end.get(core, 0))
         submitted = self._pending[event.task, core]
         if is_clear and submitted.process is not None:
             self._swapped.discard(core)
         self._finish(event.task, core)
         late = busy.late
-        gained = busy.add(begin, end)
-        name = self._submitter(submitted, event) if is_certain else signals.UNKNOWN_PROCESS
+        gained = busy.add(event.begin_ticks, event.end_ticks)
+        name = signals.UNKNOWN_PROCESS
+        if is_certain:
+            name = self._submitter(submitted, event)
         self._submitter_ticks[core][name] += gained
         if busy.late > late:
             self.troubles["late"] += 1
 
     def _submitter(self, submitted: Submitted, ended: Ended) -> str:
+        """Return the name under which a task counts."""
+        if self._has_lost:
+            return signals.UNKNOWN_PROCESS
         lost_ns = self._lost_ns
-        if self._has_lost or (
-            lost_ns is not None
-            and (submitted.at_ns <= lost_ns or ended.at_ns - lost_ns < _DOUBTFUL_NS)
+        if lost_ns is not None and (
+            submitted.at_ns <= lost_ns or ended.at_ns - lost_ns < _DOUBTFUL_NS
         ):
             return signals.UNKNOWN_PROCESS
         name = self._name_of(submitted) or signals.UNKNOWN_PROCESS
@@ -292,6 +320,14 @@ class DlaTasks:
     def _finish(self, task: int, core: int) -> None:
         del self._pending[task, core]
         self._ended[core] += 1
+
+
+def _middle_ticks(event: Ended) -> int:
+    """Return the middle of a task, which lies in no neighbour.
+
+    Its begin is rounded to microseconds, so neighbours may seem to overlap.
+    """
+    return event.begin_ticks + (event.end_ticks - event.begin_ticks) // 2
 
 
 # The reader prints a sign of life every second, however idle the DLA.
