@@ -52,7 +52,7 @@ def settle(process: Process) -> None:
 
 
 class Outbox:
-    """Prints events whole, and keeps the orders that have no ending yet."""
+    """Prints events whole, and keeps the orders that are not finished yet."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -74,11 +74,11 @@ class Outbox:
                 self._print(event)
 
     def cancel_all(self) -> None:
-        """Give an ending to every order that has none; nothing is printed after it."""
+        """Finish every order that is not finished; nothing is printed after it."""
         with self._lock:
             self._closed = True
             for run_id in self._open:
-                self._print(Finished(run_id=run_id, ending="cancelled", reason=STOPPED))
+                self._print(Finished(run_id=run_id, outcome="cancelled", reason=STOPPED))
             self._open.clear()
 
     def _print(self, event: Record) -> None:
@@ -131,10 +131,10 @@ class Inbox(Thread):
         except ParseError as error:
             print(f"tegrascope worker: this is not an order: {error}", file=sys.stderr)
             reason = "the worker does not understand this order"
-            # If it names its run, the run gets an ending.
+            # If it names its run, the run is finished.
             with suppress(ValueError, TypeError, LookupError):
                 run_id = json.loads(line)["run_id"]
-                self._outbox.print(Finished(run_id=run_id, ending="failed", reason=reason))
+                self._outbox.print(Finished(run_id=run_id, outcome="failed", reason=reason))
             return
         self._outbox.expect(order.run_id)
         self.orders.put(order)

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ...parsers.errors import BackendUnavailable, DeviceLostError, UserError
 from ...parsers.inference.events import (
     Declined,
-    Ending,
     Finished,
     Inferences,
     Loaded,
     Order,
+    Outcome,
     Outputs,
     Phase,
     PhaseName,
@@ -236,8 +236,9 @@ class Runner:
         self.is_spent = False
 
     def run(self, order: Order) -> None:
-        """Carry out an order and emit its events; any failure becomes its ending."""
-        ending: Ending = "ok"
+        """Carry out an order and emit its events; any failure becomes its outcome."""
+        outcome: Outcome = "ok"
+        skip_reason: Literal["unavailable"] | None = None
         reason: str | None = None
         self._outputs = None
         try:
@@ -246,25 +247,27 @@ class Runner:
             self._tell(Declined(run_id=order.run_id))
             return
         except Cancelled:
-            ending, reason = "cancelled", STOPPED
+            outcome, reason = "cancelled", STOPPED
+        except BackendUnavailable as error:
+            outcome, skip_reason, reason = "skipped", "unavailable", _one_line(str(error))
         except UserError as error:
-            ending = "unavailable" if isinstance(error, BackendUnavailable) else "failed"
-            reason = _one_line(str(error))
+            outcome, reason = "failed", _one_line(str(error))
         except Exception as error:
             traceback.print_exc()
-            ending, reason = "failed", _one_line(f"{type(error).__name__}: {error}")
+            outcome, reason = "failed", _one_line(f"{type(error).__name__}: {error}")
             self.is_spent = isinstance(error, DeviceLostError)
         self._tell(
             Finished(
                 run_id=order.run_id,
-                ending=ending,
+                outcome=outcome,
                 reason=reason,
+                skip_reason=skip_reason,
                 process_peak_bytes=peak_bytes(),
                 device_peak_bytes=self._device_peak_bytes(),
                 outputs=self._outputs,
             )
         )
-        if ending != "ok" and not self.is_spent:
+        if outcome != "ok" and not self.is_spent:
             self.close()
 
     def close(self) -> None:
@@ -282,7 +285,7 @@ class Runner:
     def _device_peak_bytes(self) -> int | None:
         try:
             return None if self._backend is None else self._backend.device_peak_bytes()
-        except Exception:  # a device that failed may fail at this too, and the run has its ending
+        except Exception:  # a device that failed may fail at this too, and the run has its outcome
             traceback.print_exc()
             return None
 

@@ -67,7 +67,7 @@ def correlate(
             only the run's own core is checked for work of others.
     """
     raised = {*flags, *_flags_without_telemetry(trace, environment)}
-    report = _identity(trace, environment, samples)
+    report = identity(trace, environment, samples)
     phases = trace.phases
     window = phases.get("steady")
     if window is None or window.seconds <= 0:
@@ -473,7 +473,9 @@ def _stages_of(trace: RunTrace) -> dict[StageName, Distribution]:
     return stages
 
 
-def _identity(trace: RunTrace, environment: Environment, samples: WindowSlice | None) -> RunReport:
+def identity(
+    trace: RunTrace, environment: Environment, samples: WindowSlice | None = None
+) -> RunReport:
     """Return the part of a report that needs no steady phase."""
     seconds = environment.telemetry_interval_seconds
     interval = None if samples is None else interval_ns(samples.times_ns)

@@ -12,6 +12,9 @@ from pydantic import (
 )
 
 from ...parsers.inference.events import (
+    Outcome as Outcome,
+)
+from ...parsers.inference.events import (
     Outputs,
     PhaseLabel,
     PhaseName,
@@ -23,7 +26,6 @@ from ...parsers.inference.placement import Built
 from ...parsers.records import Ratio, Record
 from ...parsers.values import Device as Device
 
-Outcome = Literal["ok", "failed", "timeout", "skipped", "cancelled"]
 SkipReason = Literal[
     "missed",
     "overlap",

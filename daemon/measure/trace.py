@@ -59,8 +59,6 @@ class RunTrace:
     A field that ``RunReport`` has too means the same there.
 
     Attributes:
-        outcome: An outcome set from outside (``timeout``) stays; else the worker's is used, with
-            ``unavailable`` as ``failed``.
         is_played: Whether the back-end only stands for the device, on which it does not run.
         uncertain_ns: Greatest error of an edge of the steady phase.
         start_ns: shape (n,), start of each inference of the steady phase; ``latency_ns`` is the
@@ -153,13 +151,22 @@ class RunTrace:
             self.counts_inferences = self.inference_count is not None or bool(self.start_ns)
             self._add_units(event)
         elif isinstance(event, Finished):
-            ending = "failed" if event.ending == "unavailable" else event.ending
-            self.outcome = self.outcome or ending
-            self.reason = self.reason or event.reason
+            self.finish(event.outcome, event.reason, event.skip_reason, event.worker_log)
             self.process_peak_bytes = event.process_peak_bytes
             self.device_peak_bytes = event.device_peak_bytes
             self.outputs = event.outputs
         return True
+
+    def finish(
+        self,
+        outcome: Outcome,
+        reason: str | None = None,
+        skip_reason: SkipReason | None = None,
+        worker_log: tuple[str, ...] = (),
+    ) -> None:
+        """Set how the run ended; it replaces what was set before."""
+        self.outcome, self.reason = outcome, reason
+        self.skip_reason, self.worker_log = skip_reason, worker_log
 
     def _add_units(self, event: Counted) -> None:
         units, so_far = event.units, self.units or 0.0

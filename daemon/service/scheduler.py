@@ -14,8 +14,8 @@ from cronsim import CronSim
 
 from ...parsers import signals
 from ..export.snapshot import Snapshot
-from ..measure.report import SkipReason
-from ..session.executor import Executor, Verdict
+from ..measure.report import Outcome, SkipReason
+from ..session.executor import Executor
 from ..session.session import InFlightRun, Job, Session, begin_trace, make_order
 from ..settings.config import Guards, Workload
 
@@ -321,7 +321,7 @@ class ExecutorThread(threading.Thread):
                 waiting.append(job)
                 self._changed.notify_all()
                 return None
-        self._refuse(refused, Verdict("skipped", sentence, reason))
+        self._refuse(refused, "skipped", sentence, reason)
         self._session.live.skipped(reason)
         return sentence if refused is job else None
 
@@ -332,7 +332,7 @@ class ExecutorThread(threading.Thread):
             self._unused = not any(one.device == self.executor.device for one in workloads)
             self._changed.notify_all()
         for job in dropped:
-            self._refuse(job, Verdict("cancelled", "the configuration was changed"))
+            self._refuse(job, "cancelled", "the configuration was changed")
 
     def _drop(self, is_dropped: Callable[[Job], bool]) -> list[Job]:
         """Take waiting jobs of this device out of the queues, and return them."""
@@ -349,7 +349,7 @@ class ExecutorThread(threading.Thread):
             self._changed.notify_all()
         self.executor.cancel()
         for job in dropped:
-            self._refuse(job, Verdict("cancelled", "the daemon is stopping"))
+            self._refuse(job, "cancelled", "the daemon is stopping")
 
     def run(self) -> None:
         """Take jobs until ``cancel``."""
@@ -385,33 +385,37 @@ class ExecutorThread(threading.Thread):
                 self.executor.close()  # its worker may still be at work
                 session.load.set(job.workload.device, 0.0, session.clock.monotonic_ns())
                 session.times.end_work(job.run_id, session.clock.monotonic_ns())
-                self._refuse(job, Verdict("failed", "the daemon itself failed on it; see its log"))
+                self._refuse(job, "failed", "the daemon itself failed on it; see its log")
             except Exception:
                 _LOG.exception("%s: run %s is lost", name, job.run_id)
 
     def _run(self, job: Job) -> None:
         session, workload = self._session, job.workload
         run = InFlightRun(session, job)
-        session.store.begin(run.pair(Verdict("failed", "the daemon ended during the run")))
+        session.begin(run.trace, "the daemon ended during the run")
         session.live.run_began(
             workload.name, job.run_id, run.trace.lateness_seconds, session.clock.wall_ns() / 1e9
         )
         _LOG.info("%s: run %s begins on %s", workload.name, job.run_id, workload.device)
         try:
-            verdict = self.executor.run(
+            finished = self.executor.run(
                 make_order(job, session), workload.timeout_seconds, run.take
             )
         finally:
             run.end()
             ended_ns = run.trace.ended_ns or session.clock.monotonic_ns()
             self._ran(workload.name, run.trace.started_ns, ended_ns)
-        session.complete(run.trace, verdict, lambda: verdict.outcome == "cancelled")
-        if verdict.skip_reason is not None:
-            session.live.skipped(verdict.skip_reason)
+        session.complete(run.trace, lambda: finished.outcome == "cancelled")
+        if finished.skip_reason is not None:
+            session.live.skipped(finished.skip_reason)
 
-    def _refuse(self, job: Job, verdict: Verdict) -> None:
+    def _refuse(
+        self, job: Job, outcome: Outcome, reason: str, skip_reason: SkipReason | None = None
+    ) -> None:
         """Record a run that did not take place."""
-        self._session.complete(begin_trace(job, self._session), verdict)
+        trace = begin_trace(job, self._session)
+        trace.finish(outcome, reason, skip_reason)
+        self._session.complete(trace)
 
 
 def _is_missed(waiting: Job, job: Job) -> bool:

@@ -8,7 +8,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...collectors.base import SYSTEM_CLOCK, Clock, Stamped
@@ -17,7 +16,6 @@ from ...collectors.children.program import python_child
 from ...collectors.http_peer import Secrets
 from ...parsers.errors import ParseError
 from ...parsers.inference import events
-from ..measure.report import Outcome, SkipReason
 from ..settings.file import ConfigError, read_text
 
 _LOG = logging.getLogger(__name__)
@@ -27,23 +25,6 @@ _START_SECONDS = 60.0
 def worker_command(device: str) -> tuple[str, ...]:
     """Return the command of the worker of a device, without its options."""
     return python_child("tegrascope.collectors.worker.child", name=f"worker {device}")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How a run ended, with one line as the reason unless it is ``ok``.
-
-    ``skip_reason`` is ``None`` unless it is ``skipped``. ``log`` has the last lines of the worker's
-    standard error, unless it is ``ok``.
-    """
-
-    outcome: Outcome
-    reason: str | None = None
-    skip_reason: SkipReason | None = None
-    log: tuple[str, ...] = ()
-
-
-_CANCELLED = Verdict("cancelled", "the daemon is stopping")
 
 
 class Executor:
@@ -110,44 +91,51 @@ class Executor:
         order: events.Order,
         timeout_seconds: float,
         on_event: Callable[[events.RunEvent], None],
-    ) -> Verdict:
+    ) -> events.Finished:
         """Run an order and wait for its end; the worker is killed after the timeout.
 
-        ``on_event`` is called in this thread. The worker cannot cause an exception here. A key of
-        the order that a program or a library printed is not in the verdict: that is logged, stored
-        and shown to everybody who may read the page.
+        ``on_event`` is called in this thread. The worker cannot cause an exception here. The last
+        event, which is returned too, is the worker's own or is made here in its place. A key of the
+        order that a program or a library printed is not in it: it is logged, stored and shown to
+        everybody who may read the page.
         """
         self._secrets = _secrets_of(order)
-        verdict = self._run(order, timeout_seconds, on_event)
-        reason = None if verdict.reason is None else self._secrets.cover(verdict.reason)
-        return replace(verdict, reason=reason, log=tuple(map(self._secrets.cover, verdict.log)))
+        finished = self._run(order, timeout_seconds, on_event)
+        covered: dict[str, object] = {
+            "worker_log": tuple(map(self._secrets.cover, finished.worker_log))
+        }
+        if finished.reason is not None:
+            covered["reason"] = self._secrets.cover(finished.reason)
+        finished = finished.model_copy(update=covered)
+        on_event(finished)
+        return finished
 
     def _run(
         self,
         order: events.Order,
         timeout_seconds: float,
         on_event: Callable[[events.RunEvent], None],
-    ) -> Verdict:
+    ) -> events.Finished:
         until_ns = self._clock.monotonic_ns() + int(timeout_seconds * 1e9)
         if self._child is not None and (self._child.exited or self._process != order.process):
             self.close()
         self._process = order.process
         is_new = self._child is None
         if is_new:
-            refusal = self._start(timeout_seconds)
+            refusal = self._start(order.run_id, timeout_seconds)
             if refusal is not None:
                 return refusal
         child = self._child
         if child is None:
-            return _CANCELLED
+            return _cancelled(order.run_id)
         order = order.model_copy(update={"timeout_seconds": timeout_seconds})
         if not child.send(events.render_event(order)):
-            return self._bury(child, "does not take orders")
-        verdict = self._follow(child, order.run_id, until_ns, timeout_seconds, on_event)
-        if verdict is not None:
-            return verdict
+            return self._bury(child, order.run_id, "does not take orders")
+        finished = self._follow(child, order.run_id, until_ns, timeout_seconds, on_event)
+        if finished is not None:
+            return finished
         if is_new:
-            return self._bury(child, "declines its first order")
+            return self._bury(child, order.run_id, "declines its first order")
         # The worker has loaded another model: another worker gets the order.
         self.close()
         left_seconds = max(0.0, (until_ns - self._clock.monotonic_ns()) / 1e9)
@@ -160,7 +148,7 @@ class Executor:
         until_ns: int,
         timeout_seconds: float,
         on_event: Callable[[events.RunEvent], None],
-    ) -> Verdict | None:
+    ) -> events.Finished | None:
         """Pass on the events of a run until its end; return None if the worker declines it."""
         phase = "start"
         while True:
@@ -172,28 +160,30 @@ class Executor:
                     continue
                 if isinstance(event, events.Declined):
                     return None
-                on_event(event)
                 if isinstance(event, events.Finished):
-                    return _verdict_of(event, child)
+                    if event.outcome == "ok":
+                        return event
+                    return event.model_copy(update={"worker_log": child.last_words})
+                on_event(event)
                 if isinstance(event, events.Phase):
                     phase = event.phase
             elif line is Quiet.TIMEOUT:
                 self.close()
                 reason = f"no end after {timeout_seconds:g} s, in phase {phase}; worker killed"
-                return Verdict("timeout", reason, log=child.last_words)
+                return _ended(run_id, "timeout", reason, child.last_words)
             elif line is Quiet.END:
-                return self._bury(child, f"ended in phase {phase}")
+                return self._bury(child, run_id, f"ended in phase {phase}")
             elif self._cancelled.is_set():
                 self.close()
-                return _CANCELLED
+                return _cancelled(run_id)
 
-    def _start(self, timeout_seconds: float) -> Verdict | None:
+    def _start(self, run_id: str, timeout_seconds: float) -> events.Finished | None:
         """Start a worker and wait for its first message; return the error, if any."""
         try:
             argv = (*self._argv, "--process", self._process.model_dump_json(exclude_defaults=True))
             child = LineChild(argv, stdin=True, cwd=self._cwd, clock=self._clock)
         except Exception as error:  # any error ends this run only, not the executor
-            return Verdict("failed", f"the worker does not start: {error}")
+            return _ended(run_id, "failed", f"the worker does not start: {error}")
         with self._lock:
             self._child = child
             if self._cancelled.is_set():
@@ -202,17 +192,17 @@ class Executor:
         got = child.read(seconds)
         if got is Quiet.WOKEN:
             self.close()
-            return _CANCELLED
+            return _cancelled(run_id)
         if got is Quiet.TIMEOUT:
             self.close()
-            return Verdict(
-                "timeout", f"the worker printed nothing for {seconds:g} s; worker killed"
-            )
+            reason = f"the worker printed nothing for {seconds:g} s; worker killed"
+            return _ended(run_id, "timeout", reason)
         if not isinstance(got, Stamped):
-            return self._bury(child, "printed nothing")
+            return self._bury(child, run_id, "printed nothing")
         return None
 
-    def _bury(self, child: LineChild, what: str) -> Verdict:
+    def _bury(self, child: LineChild, run_id: str, what: str) -> events.Finished:
+        """Close a worker that ended by itself, and return the end of its run."""
         self.close()
         if child.returncode is not None and child.returncode < 0:
             what += f", by signal {-child.returncode}"
@@ -221,7 +211,7 @@ class Executor:
         words = f"; its last words: {child.last_words[-1]}" if child.last_words else ""
         words = self._secrets.cover(words)
         _LOG.warning("%s: the worker %s%s", self.device, what, words)
-        return Verdict("failed", f"the worker {what}{words}", log=child.last_words)
+        return _ended(run_id, "failed", f"the worker {what}{words}", child.last_words)
 
 
 def _read_event(line: str, run_id: str) -> events.RunEvent | None:
@@ -235,11 +225,15 @@ def _read_event(line: str, run_id: str) -> events.RunEvent | None:
     return event
 
 
-def _verdict_of(event: events.Finished, child: LineChild) -> Verdict:
-    log = () if event.ending == "ok" else child.last_words
-    if event.ending == "unavailable":
-        return Verdict("skipped", event.reason, "unavailable", log)
-    return Verdict(event.ending, event.reason, log=log)
+def _ended(
+    run_id: str, outcome: events.Outcome, reason: str, worker_log: tuple[str, ...] = ()
+) -> events.Finished:
+    """Return the last event of a run whose worker did not print it."""
+    return events.Finished(run_id=run_id, outcome=outcome, reason=reason, worker_log=worker_log)
+
+
+def _cancelled(run_id: str) -> events.Finished:
+    return _ended(run_id, "cancelled", "the daemon is stopping")
 
 
 def _secrets_of(order: events.Order) -> Secrets:

@@ -31,7 +31,7 @@ from ...parsers.inference.events import (
 from ...parsers.rails import RailRule
 from ...parsers.values import DLAS
 from ..export.snapshot import LiveState, Snapshot
-from ..measure.correlate import correlate
+from ..measure.correlate import correlate, identity
 from ..measure.energy import EnergyCounters
 from ..measure.energy_report import timing
 from ..measure.report import Environment, RunReport, Span
@@ -40,7 +40,6 @@ from ..measure.timeline import Timeline
 from ..measure.trace import Pattern, RunTrace
 from ..settings.config import Limits, Telemetry, Workload
 from ..store.store import Store
-from .executor import Verdict
 from .telemetry import TelemetryFeed, open_companions, open_processes, open_telemetry
 
 if TYPE_CHECKING:
@@ -316,10 +315,15 @@ class Session:
         averaging, seed = timing(self.environment).averaging, randbits(32)
         return Pattern(seconds, seed, pattern(seconds, interval, averaging, seed))
 
-    def pair(self, trace: RunTrace, verdict: Verdict) -> RunReport:
+    def begin(self, trace: RunTrace, reason: str) -> None:
+        """Commit a run that begins as failed: the record stays if the daemon ends during it."""
+        failed: dict[str, object] = {"outcome": "failed", "reason": reason}
+        if self.environment.simulated:
+            failed["quality"] = ("simulated",)
+        self.store.begin(identity(trace, self.environment).model_copy(update=failed))
+
+    def pair(self, trace: RunTrace) -> RunReport:
         """Return the report of a run, paired with the telemetry of its window."""
-        trace.outcome, trace.reason = verdict.outcome, verdict.reason
-        trace.skip_reason, trace.worker_log = verdict.skip_reason, verdict.log
         window = trace.telemetry_window()
         return correlate(
             trace,
@@ -330,15 +334,13 @@ class Session:
             in_flight=self.times.in_flight_seconds,
         )
 
-    def complete(
-        self, trace: RunTrace, verdict: Verdict, stopped: Callable[[], bool] = lambda: False
-    ) -> RunReport:
+    def complete(self, trace: RunTrace, stopped: Callable[[], bool] = lambda: False) -> RunReport:
         """Pair a run that has ended, commit it, count it and log it.
 
         ``stopped`` is polled while the last sample is awaited; True ends the wait.
         """
         self.await_telemetry(trace, stopped)
-        report = self.pair(trace, verdict)
+        report = self.pair(trace)
         stored = self.store.finish(report)
         self.live.run_ended(report)
         self._on_report(report)
@@ -429,9 +431,9 @@ class InFlightRun:
         trace, times = self.trace, self._session.times
         times.set_in_flight(trace.run_id, trace.device, begin_ns, end_ns)
 
-    def pair(self, verdict: Verdict) -> RunReport:
+    def pair(self) -> RunReport:
         """Return the report of the run, paired with the telemetry of its window."""
-        return self._session.pair(self.trace, verdict)
+        return self._session.pair(self.trace)
 
 
 def make_order(job: Job, session: Session) -> Order:

@@ -22,10 +22,9 @@ from ...parsers.inference.marks import (
 )
 from ...parsers.records import Record
 from ..measure.quality import MINIMUM_INFERENCES, MINIMUM_SAMPLES, MINIMUM_SECONDS
-from ..measure.report import Device, WorkPhase
+from ..measure.report import Device, Outcome, WorkPhase
 from ..measure.trace import OnStep, RunTrace
 from ..settings.config import Workload, new_run_id
-from .executor import Verdict
 from .session import Job, Session, begin_trace
 
 BODY_AT_MOST = 1024 * 1024
@@ -181,7 +180,7 @@ class WindowKeeper(threading.Thread):
         self._lock = threading.Lock()
         self._open: dict[str, _Window] = {}
         self._waiting = 0
-        self._ended: queue.SimpleQueue[tuple[RunTrace, Verdict] | None] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[RunTrace | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
 
     def stop(self, timeout_seconds: float = 2.0) -> None:
@@ -191,7 +190,7 @@ class WindowKeeper(threading.Thread):
             left = list(self._open.values())
             self._open.clear()
         for window in left:
-            self._give_up(window, Verdict("cancelled", "the daemon is stopping"))
+            self._give_up(window, "cancelled", "the daemon is stopping")
         self._ended.put(None)
         if self.is_alive():
             self.join(timeout_seconds)
@@ -205,7 +204,7 @@ class WindowKeeper(threading.Thread):
                 del self._open[window.trace.run_id]
         for window in late:
             reason = f"the application did not end it within {window.timeout_seconds:g} s"
-            self._give_up(window, Verdict("failed", reason))
+            self._give_up(window, "failed", reason)
 
     def take(self, body: bytes) -> dict[str, object]:
         """Accept a mark and return the answer, or raise ``RefusedMarkError``."""
@@ -239,9 +238,7 @@ class WindowKeeper(threading.Thread):
                     503, f"{OPEN_AT_MOST} windows are open", "end some, or try later"
                 )
             # Committed before it can end, or its end would be overwritten.
-            session.store.begin(
-                session.pair(trace, Verdict("failed", "the daemon ended during it"))
-            )
+            session.begin(trace, "the daemon ended during it")
             self._open[trace.run_id] = window
             session.times.set_work(trace.run_id, "steady", begin_ns)
             session.times.set_in_flight(trace.run_id, trace.device, begin_ns)
@@ -354,9 +351,10 @@ class WindowKeeper(threading.Thread):
         self._session.times.set_in_flight(trace.run_id, trace.device, begin_ns, end_ns)
         is_ok = content.outcome == "ok"
         reason = None if is_ok else content.reason or "the application gave no reason"
-        self._ended.put((trace, Verdict(content.outcome, reason)))
+        trace.finish(content.outcome, reason)
+        self._ended.put(trace)
 
-    def _give_up(self, window: _Window, verdict: Verdict) -> None:
+    def _give_up(self, window: _Window, outcome: Outcome, reason: str) -> None:
         """Close a window of which only the begin is known."""
         trace, times = window.trace, self._session.times
         trace.ended_ns = self._session.clock.monotonic_ns()
@@ -365,14 +363,14 @@ class WindowKeeper(threading.Thread):
         times.set_in_flight(trace.run_id, trace.device, begin_ns, trace.ended_ns)
         with self._lock:
             self._waiting += 1
-        self._ended.put((trace, verdict))
+        trace.finish(outcome, reason)
+        self._ended.put(trace)
 
     def run(self) -> None:
         """Pair ended windows until ``stop``."""
-        while (ended := self._ended.get()) is not None:
-            trace, verdict = ended
+        while (trace := self._ended.get()) is not None:
             try:
-                self._finish(trace, verdict)
+                self._finish(trace)
             except Exception:
                 _LOG.exception("%s: window %s failed in the daemon", trace.workload, trace.run_id)
                 self._fail(trace)
@@ -380,9 +378,9 @@ class WindowKeeper(threading.Thread):
                 with self._lock:
                     self._waiting -= 1
 
-    def _finish(self, trace: RunTrace, verdict: Verdict) -> None:
+    def _finish(self, trace: RunTrace) -> None:
         session = self._session
-        report = session.complete(trace, verdict, self._stopping.is_set)
+        report = session.complete(trace, self._stopping.is_set)
         wall_seconds = session.clock.wall_ns() / 1e9
         session.live.counted(
             trace.workload,
@@ -399,9 +397,9 @@ class WindowKeeper(threading.Thread):
         bare = replace(
             trace, begins={}, ends={}, start_ns=array("q"), latency_ns=array("q"), stages_ns={}
         )
-        verdict = Verdict("failed", "the daemon itself failed on it; see its log")
+        bare.finish("failed", "the daemon itself failed on it; see its log")
         try:
-            self._finish(bare, verdict)
+            self._finish(bare)
         except Exception:
             _LOG.exception("%s: window %s is lost", trace.workload, trace.run_id)
 

@@ -29,7 +29,7 @@ from .servers import CounterPage, Server
 
 PhaseName = Literal["load", "build", "warm_up", "baseline_before", "steady", "baseline_after"]
 StageName = Literal["pre", "h2d", "compute", "d2h", "post", "first_token", "output_token"]
-Ending = Literal["ok", "failed", "unavailable", "cancelled"]
+Outcome = Literal["ok", "failed", "timeout", "skipped", "cancelled"]
 
 
 def without_share_of_the_gpu(given: Any) -> Any:
@@ -321,9 +321,15 @@ class Outputs(Record):
 class Finished(Record):
     """The run is over.
 
+    It is the last event of every run. If a worker is killed or does not start, its executor makes
+    the event.
+
     Attributes:
-        ending: ``unavailable`` means that the back-end or device is not on this machine.
-        reason: One line, for every ending except ``ok``.
+        outcome: The outcome of the run, up to its report.
+        reason: One line, for every outcome except ``ok``.
+        skip_reason: ``unavailable`` means that the back-end or device is not on this machine.
+        worker_log: The last lines of the worker's standard error, for every outcome except ``ok``.
+            The executor adds them.
         process_peak_bytes: Peak resident memory of the worker.
         device_peak_bytes: Peak on the device, if the back-end measures it.
         outputs: Only of a back-end that keeps the engine's first outputs.
@@ -331,11 +337,25 @@ class Finished(Record):
 
     event: Literal["finished"] = "finished"
     run_id: str
-    ending: Ending
+    outcome: Outcome
     reason: str | None = None
+    skip_reason: Literal["unavailable"] | None = None
+    worker_log: tuple[str, ...] = ()
     process_peak_bytes: NonNegativeInt | None = None
     device_peak_bytes: NonNegativeInt | None = None
     outputs: Outputs | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_older_events(cls, given: Any) -> Any:
+        """Read ``ending`` of older releases, of which ``unavailable`` was one value."""
+        if not isinstance(given, Mapping) or "ending" not in given:
+            return given
+        event = dict(given)
+        event["outcome"] = event.pop("ending")
+        if event["outcome"] == "unavailable":
+            event["outcome"], event["skip_reason"] = "skipped", "unavailable"
+        return event
 
 
 RunEvent = Annotated[

@@ -19,7 +19,6 @@ from tegrascope.collectors.simulator.board import JumpClock, SimulatedBoard
 from tegrascope.collectors.simulator.physics import LoadBoard, board_model
 from tegrascope.daemon.measure.report import Environment
 from tegrascope.daemon.measure.timeline import Timeline
-from tegrascope.daemon.session.executor import Verdict
 from tegrascope.daemon.session.session import InFlightRun, Job, Session
 from tegrascope.daemon.settings.config import Workload, new_run_id
 from tegrascope.parsers.inference.events import Inferences, Phase
@@ -125,7 +124,8 @@ class World:
         """Get ready: what counts for nothing takes no time here."""
         flight = InFlightRun(self.session, Job(new_run_id(), workload, None), lane_name)
         flight.end()
-        return FinishedRun(flight.pair(Verdict("ok")), flight.trace, "ok")
+        flight.trace.finish("ok")
+        return FinishedRun(flight.pair(), flight.trace, "ok")
 
     def run_together(
         self, flights: Sequence[tuple[Workload, str]], _deadline: float
@@ -144,7 +144,8 @@ class World:
         flown = []
         for _, flight in begun:
             flight.end()
-            flown.append(FinishedRun(flight.pair(Verdict("ok")), flight.trace, "ok"))
+            flight.trace.finish("ok")
+            flown.append(FinishedRun(flight.pair(), flight.trace, "ok"))
         return flown
 
     def _events(

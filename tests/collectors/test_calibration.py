@@ -383,7 +383,7 @@ def test_outputs_of_a_data_set_are_written_and_the_usual_inputs_come_back(
     backend, events = TensorRt(machine=tmp_path, ask=look), []
     runner = Runner(lambda _: backend, events.append, threading.Event())
     runner.run(order)
-    assert events[-1].ending == "ok"
+    assert events[-1].outcome == "ok"
     with numpy.load(tmp_path / "y.npz") as outputs:
         assert (outputs["arr_0"] == values).all()
     assert (backend.outputs()["made"] == make_input("given", "float32", (3, 4))).all()

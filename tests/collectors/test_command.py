@@ -80,7 +80,7 @@ echo "tegrascope: inferences=1 or so"
 sleep 0.3
 echo tegrascope: inferences=34
 """
-    assert bench.run(script).ending == "ok"
+    assert bench.run(script).outcome == "ok"
     assert bench.counted() == [1234]
     assert bench.lines("log") == ["started"]
     steady = bench.steady()
@@ -90,10 +90,10 @@ echo tegrascope: inferences=34
 def test_short_program_is_run_until_there_is_enough(bench):
     """A program that ends early is started again until the time, or the count, is reached."""
     script = f"echo again >> {bench.directory}/log; echo tegrascope: inferences=10"
-    assert bench.run(script, count=35).ending == "ok"
+    assert bench.run(script, count=35).outcome == "ok"
     assert (bench.counted(), len(bench.lines("log"))) == ([40], 4)
     bench.events.clear()
-    assert bench.run(script, duration_seconds=0.4).ending == "ok"
+    assert bench.run(script, duration_seconds=0.4).outcome == "ok"
     (count,) = bench.counted()
     assert count == 10 * (len(bench.lines("log")) - 4) > 10
     assert bench.steady()["end"] - bench.steady()["begin"] >= 400_000_000
@@ -105,7 +105,7 @@ def test_units_of_every_start_add_up(bench):
 echo tegrascope: inferences=10
 echo tegrascope: tokens=31; echo TEGRASCOPE token=1.5
 echo tegrascope: tokens; echo tegrascope: tokens=-1"""
-    assert bench.run(script, count=35, unit="token").ending == "ok"
+    assert bench.run(script, count=35, unit="token").outcome == "ok"
     (event,) = (one for one in bench.events if isinstance(one, Counted))
     assert (event.inferences, event.units, event.units_interval) == (40, 4 * 32.5, None)
     assert not [one for one in bench.events if isinstance(one, Progress)]
@@ -113,7 +113,7 @@ echo tegrascope: tokens; echo tegrascope: tokens=-1"""
 
 @pytest.mark.parametrize(("unit", "why"), [("frame", "unit: frame"), (None, "no unit")])
 def test_count_of_another_unit_is_named_and_not_used(bench, unit, why):
-    assert bench.run("echo tegrascope: tokens=5", unit=unit).ending == "ok"
+    assert bench.run("echo tegrascope: tokens=5", unit=unit).outcome == "ok"
     (event,) = (one for one in bench.events if isinstance(one, Counted))
     assert (event.inferences, event.units) == (None, None)
     (doing,) = (one.doing for one in bench.events if isinstance(one, Progress))
@@ -121,10 +121,10 @@ def test_count_of_another_unit_is_named_and_not_used(bench, unit, why):
 
 
 def test_program_that_counts_nothing_is_a_window_nobody_counted(bench):
-    assert bench.run("true").ending == "ok"
+    assert bench.run("true").outcome == "ok"
     assert bench.counted() == [None]
     told = bench.run("true", count=5)
-    assert told.ending == "failed"
+    assert told.outcome == "failed"
     assert "let it print tegrascope: inferences=N" in str(told.reason)
 
 
@@ -140,7 +140,7 @@ def test_program_is_told_what_it_is_run_for(bench):
 def test_failure_is_told_with_its_last_words(bench):
     """A status is the run's reason, with the last line that the program wrote about it."""
     told = bench.run("echo tegrascope: inferences=5; echo out of memory >&2; exit 3")
-    assert (told.ending, told.reason) == (
+    assert (told.outcome, told.reason) == (
         "failed",
         "the program ended with status 3: out of memory",
     )
@@ -154,17 +154,17 @@ def test_failure_after_good_runs_keeps_those(bench):
     script = f"""echo x >> {bench.directory}/log
 echo tegrascope: inferences=10
 [ $(wc -l < {bench.directory}/log) -lt 3 ]"""
-    assert bench.run(script, count=100).ending == "failed"
+    assert bench.run(script, count=100).outcome == "failed"
     assert bench.counted() == [20]
     assert set(bench.steady()) == {"begin", "end"}
 
 
 def test_missing_program_is_unavailable(bench):
     told = bench.run("true", program=["/no/such/program"])
-    assert told.ending == "unavailable"
+    assert told.skip_reason == "unavailable"
     assert "there is no program /no/such/program" in str(told.reason)
     told = bench.run("true", program=[])
-    assert told.ending == "unavailable"
+    assert told.skip_reason == "unavailable"
 
 
 def left_over(path: Path) -> "list[int]":
@@ -177,7 +177,7 @@ def left_over(path: Path) -> "list[int]":
 def test_what_a_program_leaves_behind_is_ended(bench):
     """Children in the background go with the program, so that the next run is alone."""
     script = f"sleep 600 & echo $! > {bench.directory}/pids; echo tegrascope: inferences=1"
-    assert bench.run(script).ending == "ok"
+    assert bench.run(script).outcome == "ok"
     assert left_over(bench.directory / "pids") == []
 
 
@@ -194,7 +194,7 @@ def test_cancelling_ends_the_whole_group(bench):
     thread.start()
     told = bench.run(script)
     thread.join()
-    assert told.ending == "cancelled"
+    assert told.outcome == "cancelled"
     assert left_over(pids) == []
     assert bench.counted() == []
 
@@ -224,11 +224,11 @@ def test_no_program_outlives_its_worker(bench, end):
     assert left_over(pids) == []
     if end == "terminate":
         assert isinstance(told[-1], Finished)
-        assert told[-1].ending == "cancelled"
+        assert told[-1].outcome == "cancelled"
 
 
 def test_worker_reads_standard_output_only(bench):
     """A flood on standard error neither blocks the program nor counts."""
     script = "yes 'tegrascope: inferences=9' | head -c 3000000 >&2; echo tegrascope: inferences=2"
-    assert bench.run(script, count=2).ending == "ok"
+    assert bench.run(script, count=2).outcome == "ok"
     assert bench.counted() == [2]

@@ -14,7 +14,7 @@ from tegrascope.parsers.inference.servers import (
     read_counter,
 )
 from tests.fakes.llm_server import LlmServer
-from tests.fakes.worker_runs import ending, run
+from tests.fakes.worker_runs import finished, run
 
 HERE = CounterPage(url="http://127.0.0.1:1/metrics")
 
@@ -34,8 +34,8 @@ def order(server: LlmServer, seconds: float = 0.6, **scrape: object):
 
 
 def test_a_run_without_a_duration_has_its_reason(server):
-    found = ending(run(order(server, seconds=0)))
-    assert (found.ending, "none is given" in found.reason) == ("failed", True)
+    found = finished(run(order(server, seconds=0)))
+    assert (found.outcome, "none is given" in found.reason) == ("failed", True)
 
 
 class Traffic(threading.Thread):
@@ -69,7 +69,7 @@ def server():
 def test_growth_is_that_of_the_work_between_both_readings(server):
     with Traffic(server):
         events = run(order(server))
-    assert ending(events).ending == "ok"
+    assert finished(events).outcome == "ok"
     begin, end = (one.at_ns for one in events if isinstance(one, Phase) and one.phase == "steady")
     (counted,) = (one for one in events if isinstance(one, Counted))
     made = sum(begin < end_ns <= end for _, end_ns in server.steps_ns)
@@ -101,9 +101,9 @@ def test_server_that_fails_in_a_run_fails_the_run(server, fault, words):
     breaks.start()
     events = run(order(server, seconds=1.0))
     breaks.join()
-    assert ending(events).ending == "failed"
-    assert words in ending(events).reason
-    assert server.url in ending(events).reason
+    assert finished(events).outcome == "failed"
+    assert words in finished(events).reason
+    assert server.url in finished(events).reason
     assert not [one for one in events if isinstance(one, Counted)]
 
 
@@ -113,25 +113,26 @@ def test_server_that_ends_in_a_run_fails_the_run():
         breaks.start()
         events = run(order(made, seconds=1.0))
         breaks.join()
-        assert "cannot be reached (Connection re" in ending(events).reason
+        assert "cannot be reached (Connection re" in finished(events).reason
 
 
 def test_stop_ends_the_run_soon_and_without_a_count(server):
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
     events = run(order(server, seconds=60.0), stop)
-    assert ending(events).ending == "cancelled"
+    assert finished(events).outcome == "cancelled"
     assert not [one for one in events if isinstance(one, Counted)]
 
 
 def test_key_comes_from_a_file_only(server, tmp_path):
     key = tmp_path / "key"
-    assert "is not a file with lines" in ending(run(order(server, api_key_file=str(key)))).reason
+    assert "is not a file with lines" in finished(run(order(server, api_key_file=str(key)))).reason
     key.write_text("two words\n")
-    assert "is not one line with a key" in ending(run(order(server, api_key_file=str(key)))).reason
+    with_two_words = finished(run(order(server, api_key_file=str(key))))
+    assert "is not one line with a key" in with_two_words.reason
     key.write_text("sk-secret\n")
     events = run(order(server, api_key_file=str(key)))
-    assert ending(events).ending == "ok"
+    assert finished(events).outcome == "ok"
     assert not [one for one in events if "sk-secret" in repr(one)]
 
 

@@ -32,7 +32,7 @@ from tegrascope.workbench.tables.frames import served_runs
 from tegrascope.workbench.top.client import DaemonClient
 from tests.export.test_otlp import a_page
 from tests.fakes.hostile_peer import MODES, HostilePeer
-from tests.fakes.worker_runs import ending, run
+from tests.fakes.worker_runs import finished, run
 from tests.web.web_files import make_pair, needs_openssl
 
 SECONDS = 0.3
@@ -76,8 +76,8 @@ def _of_worker(backend: str, **more: object) -> str:
         **({} if "count" in more else {"duration_seconds": 0.1}),
         **more,
     }
-    end = ending(run(Order.model_validate(order)))
-    assert end.ending == "failed"
+    end = finished(run(Order.model_validate(order)))
+    assert end.outcome == "failed"
     return end.reason
 
 

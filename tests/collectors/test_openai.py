@@ -12,7 +12,7 @@ from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.inference.events import Counted, Inferences, Loaded, Order, Phase
 from tegrascope.parsers.inference.servers import read_stream_line
 from tests.fakes.llm_server import LlmServer
-from tests.fakes.worker_runs import ending, run
+from tests.fakes.worker_runs import finished, run
 
 STEP_SECONDS = 0.004
 
@@ -51,7 +51,7 @@ def server():
 @pytest.mark.parametrize("streams", [1, 3])
 def test_tokens_and_times_are_those_of_the_server(server, api, streams):
     events = run(order(server, streams, api=api))
-    assert ending(events).ending == "ok"
+    assert finished(events).outcome == "ok"
     begin, end = steady(events)
     made = [at for at in server.steps_ns if begin <= at[0] and at[1] <= end]
     replies = [one for one in events if isinstance(one, Inferences)]
@@ -105,7 +105,7 @@ def test_request_has_prompts_in_turn_options_and_the_key(server, tmp_path):
             options={"temperature": 0, "stream_options": None},
         )
     )
-    assert ending(events).ending == "ok"
+    assert finished(events).outcome == "ok"
     texts = [asked["messages"][0]["content"] for asked, _ in server.requests]
     assert texts[:4] == ["one", "two", "three", "one"]
     asked, given = server.requests[1]
@@ -150,9 +150,9 @@ def test_server_that_fails_fails_the_run_with_the_reason(server, fault, words):
     breaks.start()
     events = run(order(server, 2, duration_seconds=30.0))
     breaks.join()
-    assert ending(events).ending == "failed"
-    assert words in ending(events).reason
-    assert server.url in ending(events).reason
+    assert finished(events).outcome == "failed"
+    assert words in finished(events).reason
+    assert server.url in finished(events).reason
     assert [one.edge for one in events if isinstance(one, Phase) and one.phase == "steady"] == [
         "begin"
     ]
@@ -170,8 +170,8 @@ def test_killed_server_fails_the_run():
         breaks.start()
         events = run(order(SimpleNamespace(url=url), duration_seconds=60.0))
         breaks.join()
-    reason = ending(events).reason
-    assert ending(events).ending == "failed"
+    reason = finished(events).reason
+    assert finished(events).outcome == "failed"
     assert "cannot be reached (Connection re" in reason or "ends an answer early" in reason
 
 
@@ -179,7 +179,7 @@ def test_no_server_fails_in_the_load_phase():
     with LlmServer() as made:
         asked = order(made)
     events = run(asked)
-    assert "cannot be reached" in ending(events).reason
+    assert "cannot be reached" in finished(events).reason
     assert not steady(events)
 
 
@@ -187,7 +187,7 @@ def test_stop_ends_the_run_while_an_answer_streams(server):
     stop = threading.Event()
     threading.Timer(0.3, stop.set).start()
     events = run(order(server, max_tokens=100_000, timeout=60.0), stop)
-    assert ending(events).ending == "cancelled"
+    assert finished(events).outcome == "cancelled"
     others = [one for one in events if isinstance(one, Phase) and one.phase != "load"]
     assert {one.edge for one in others} <= {"begin"}
 
@@ -197,7 +197,7 @@ def test_file_of_prompts_that_has_none_is_named(server, tmp_path, content):
     path = tmp_path / "prompts"
     if content is not None:
         path.write_bytes(content)
-    reason = ending(run(order(server, prompts_file=str(path)))).reason
+    reason = finished(run(order(server, prompts_file=str(path)))).reason
     assert f"prompts_file: {path}" in reason
 
 

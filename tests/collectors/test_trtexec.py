@@ -101,7 +101,7 @@ def worker() -> Iterator[Worker]:
 def test_every_generation_gives_the_same_record(version, device, order, worker):
     """Copies, no spinning, one inference at a time: latency and stages are the same figures."""
     before = time.monotonic_ns()
-    assert worker.run(order(version, device=device)).ending == "ok"
+    assert worker.run(order(version, device=device)).outcome == "ok"
     after = time.monotonic_ns()
     starts = [start for event in worker.of(Inferences) for start in event.start_ns]
     assert len(starts) == 100
@@ -140,7 +140,7 @@ def test_every_generation_gives_the_same_record(version, device, order, worker):
 def test_what_is_not_wanted_is_turned_off(version, order, worker):
     """Without copies and graph there is one stage and no graph, whatever the defaults are."""
     asked = order(version, transfers=False, cuda_graph=False, streams=2)
-    assert worker.run(asked).ending == "ok"
+    assert worker.run(asked).outcome == "ok"
     (event,) = worker.of(Inferences)
     assert set(event.latency_ns) == {800_000}
     assert set(event.stages_ns) == {"compute"}
@@ -150,7 +150,7 @@ def test_what_is_not_wanted_is_turned_off(version, order, worker):
 
 def test_a_count_is_kept_to_the_inference(order, worker):
     """Trtexec runs at least so many; no more of them are in the record."""
-    assert worker.run(order(count=300, duration_seconds=None)).ending == "ok"
+    assert worker.run(order(count=300, duration_seconds=None)).outcome == "ok"
     assert sum(len(event.start_ns) for event in worker.of(Inferences)) == 300
     end = worker.of(Phase)[-1]
     last = worker.of(Inferences)[-1]
@@ -159,19 +159,19 @@ def test_a_count_is_kept_to_the_inference(order, worker):
 
 def test_long_runs_are_told_in_pieces(order, worker):
     """No event is larger than what a pipe takes at once."""
-    assert worker.run(order(count=2500, duration_seconds=None)).ending == "ok"
+    assert worker.run(order(count=2500, duration_seconds=None)).outcome == "ok"
     assert [len(event.start_ns) for event in worker.of(Inferences)] == [1024, 1024, 452]
 
 
 def test_exported_warm_up_does_not_count(order, worker, monkeypatch):
     monkeypatch.setenv("FAKE_TRTEXEC", "exports-warm-up")
-    assert worker.run(order("8.6")).ending == "ok"
+    assert worker.run(order("8.6")).outcome == "ok"
     assert sum(len(event.start_ns) for event in worker.of(Inferences)) == 100
 
 
 def test_an_engine_is_built_once(order, worker):
     """The same model and settings find the engine; another device, type or file does not."""
-    assert worker.run(order()).ending == "ok"
+    assert worker.run(order()).outcome == "ok"
     first = worker.built
     assert not first.is_cached
     for again, is_cached in (
@@ -183,7 +183,7 @@ def test_an_engine_is_built_once(order, worker):
         (order("11.3"), False),
     ):
         worker.runner.close()
-        assert worker.run(again).ending == "ok"
+        assert worker.run(again).outcome == "ok"
         assert worker.built.is_cached is is_cached, again
         assert (worker.built.engine_key == first.engine_key) is (again.duration_seconds == 0.05)
     folder = Path(order().engine_directory)
@@ -192,63 +192,63 @@ def test_an_engine_is_built_once(order, worker):
 
 def test_precision_is_what_was_built(order, worker, monkeypatch):
     """Up to 10 types are asked for; from 11 on they are the model's, and another is refused."""
-    assert worker.run(order("10.3", precision="fp16")).ending == "ok"
+    assert worker.run(order("10.3", precision="fp16")).outcome == "ok"
     assert (worker.built.layer_types, worker.built.is_strongly_typed) == ({"fp16": 3}, False)
-    assert worker.run(order("11.3")).ending == "ok"
+    assert worker.run(order("11.3")).outcome == "ok"
     assert (worker.built.layer_types, worker.built.is_strongly_typed) == ({"fp32": 3}, True)
     told = worker.run(order("11.3", precision="fp16"))
-    assert told.ending == "failed"
+    assert told.outcome == "failed"
     assert "none of them is fp16" in told.reason
     monkeypatch.setenv("FAKE_TRTEXEC", "typed")
-    assert worker.run(order("11.3", precision="fp16", batch=3)).ending == "ok"
-    assert worker.run(order("8.6", precision="int8")).ending == "ok"
+    assert worker.run(order("11.3", precision="fp16", batch=3)).outcome == "ok"
+    assert worker.run(order("8.6", precision="int8")).outcome == "ok"
     assert worker.built.int8_scales == "dummy"
 
 
 def test_a_pure_engine_is_one(order, worker, monkeypatch):
     told = worker.run(order(device="dla0", fallback="require-pure"))
-    assert told.ending == "failed"
+    assert told.outcome == "failed"
     assert "is not pure on the DLA: 1 layers run on the GPU: pool" in told.reason
     monkeypatch.setenv("FAKE_TRTEXEC", "pure")
     asked = order(device="dla0", fallback="require-pure", batch=2)
-    assert worker.run(asked).ending == "ok"
+    assert worker.run(asked).outcome == "ok"
     assert worker.built.placement.verdict == "dla_plus_reformat"
-    assert worker.run(order(device="dla0", fallback="forbid")).ending == "ok"
+    assert worker.run(order(device="dla0", fallback="forbid")).outcome == "ok"
 
 
 @pytest.mark.parametrize(
-    ("trouble", "changes", "ending", "words"),
+    ("trouble", "changes", "outcome", "words"),
     [
-        ("no-dla", {"device": "dla0"}, "unavailable", "Cannot create DLA engine, 0 not available"),
-        ("no-gpu", {}, "unavailable", "install the NVIDIA driver"),
-        ("no-library", {}, "unavailable", "libnvinfer.so.8"),
-        ("garbage", {}, "unavailable", "does not answer --help"),
+        ("no-dla", {"device": "dla0"}, "skipped", "Cannot create DLA engine, 0 not available"),
+        ("no-gpu", {}, "skipped", "install the NVIDIA driver"),
+        ("no-library", {}, "skipped", "libnvinfer.so.8"),
+        ("garbage", {}, "skipped", "does not answer --help"),
         ("bad-model", {}, "failed", "In function parseGraph: [6] Invalid Node - Pad_13"),
         ("bad-plan", {}, "failed", "set aside"),
         ("dies", {}, "failed", "could not measure it (Cuda failure: an illegal memory access"),
         ("no-times", {}, "failed", "cannot be read"),
         ("no-summary", {}, "failed", "performance summary is missing"),
-        ("", {"device": "cpu"}, "unavailable", "no device 'cpu'"),
-        ("", {"program": ("/nowhere/trtexec",)}, "unavailable", "/nowhere/trtexec: apt install"),
+        ("", {"device": "cpu"}, "skipped", "no device 'cpu'"),
+        ("", {"program": ("/nowhere/trtexec",)}, "skipped", "/nowhere/trtexec: apt install"),
     ],
 )
-def test_what_goes_wrong_is_told(trouble, changes, ending, words, order, worker, monkeypatch):
-    """Each failure has its ending and one line with the reason that trtexec gave."""
+def test_what_goes_wrong_is_told(trouble, changes, outcome, words, order, worker, monkeypatch):
+    """Each failure has its outcome and one line with the reason that trtexec gave."""
     monkeypatch.setenv("FAKE_TRTEXEC", trouble)
     told = worker.run(order(**changes))
-    assert told.ending == ending
+    assert told.outcome == outcome
     assert words in told.reason
     assert "\n" not in told.reason
 
 
 def test_a_spoilt_engine_is_built_anew(order, worker, monkeypatch):
     """A plan that cannot be loaded is set aside, and the next run has a new one."""
-    assert worker.run(order()).ending == "ok"
+    assert worker.run(order()).outcome == "ok"
     monkeypatch.setenv("FAKE_TRTEXEC", "bad-plan")
     told = worker.run(order())
-    assert (told.ending, "set aside" in told.reason) == ("failed", True)
+    assert (told.outcome, "set aside" in told.reason) == ("failed", True)
     monkeypatch.delenv("FAKE_TRTEXEC")
-    assert worker.run(order()).ending == "ok"
+    assert worker.run(order()).outcome == "ok"
     assert not worker.built.is_cached
     folder = Path(order().engine_directory)
     assert {path.suffix for path in folder.iterdir()} == {".plan", ".bad", ".json", ".lock"}
@@ -256,7 +256,7 @@ def test_a_spoilt_engine_is_built_anew(order, worker, monkeypatch):
 
 def test_a_failed_capture_is_no_graph(order, worker, monkeypatch):
     monkeypatch.setenv("FAKE_TRTEXEC", "no-graph")
-    assert worker.run(order()).ending == "ok"
+    assert worker.run(order()).outcome == "ok"
     assert (worker.built.has_cuda_graph, worker.built.why_no_graph) == (False, "its capture failed")
 
 
@@ -266,7 +266,7 @@ def test_engines_are_loaded_from_nobody_else(order, worker):
     folder.mkdir()
     folder.chmod(0o777)
     told = worker.run(order())
-    assert told.ending == "failed"
+    assert told.outcome == "failed"
     assert f"chmod go-w {folder}" in told.reason
 
 
@@ -284,7 +284,7 @@ def test_a_run_that_is_stopped_ends_its_child(order, worker, monkeypatch):
     watch, processes = Stopwatch(), children()
     told = worker.run(order())
     assert seen.is_set()
-    assert told.ending == "cancelled"
+    assert told.outcome == "cancelled"
     assert watch.seconds < 20
     assert not worker.of(Inferences)
     assert children() <= processes
@@ -308,7 +308,7 @@ def test_nothing_outlives_a_worker_that_is_killed(order, monkeypatch):
 def test_held_back_output_only_widens(order, worker, monkeypatch):
     monkeypatch.setenv("FAKE_TRTEXEC", "held")
     before = time.monotonic_ns()
-    assert worker.run(order()).ending == "ok"
+    assert worker.run(order()).outcome == "ok"
     begin = next(
         event
         for event in reversed(worker.of(Phase))
@@ -360,7 +360,7 @@ def test_scales_of_a_cache_are_given_under_its_own_header(version, order, worker
     path = tmp_path / "c.cache"
     path.write_text("TRT-8401-MinMaxCalibration\nimage: 3c010a14\n")
     asked = order(version, precision="int8", calibration=str(path))
-    assert worker.run(asked).ending == "ok"
+    assert worker.run(asked).outcome == "ok"
     assert worker.built.int8_scales == "calibrated"
     assert worker.built.layer_types == {"int8": 3}
     key = worker.built.engine_key
@@ -402,19 +402,19 @@ def test_plug_ins_are_loaded_by_the_option_that_the_help_offers(
 ):
     library = tmp_path / "own.so"
     library.write_bytes(content)
-    assert worker.run(order(version)).ending == "ok"
+    assert worker.run(order(version)).outcome == "ok"
     plain = worker.built.engine_key
     monkeypatch.setenv("FAKE_TRTEXEC", f"needs {option}={library}")
-    assert worker.run(order(version, plugins=[str(library)])).ending == "ok"
+    assert worker.run(order(version, plugins=[str(library)])).outcome == "ok"
     assert worker.built.engine_key != plain
     # Neither the build nor the load of its plan succeeds without this option.
-    assert worker.run(order(version)).ending == "failed"
+    assert worker.run(order(version)).outcome == "failed"
 
 
 def test_plug_ins_that_trtexec_cannot_load_are_refused(order, worker, tmp_path):
     (tmp_path / "own.so").write_bytes(b"")
     finished = worker.run(order("11.3", plugins=[str(tmp_path / "own.so")]))
-    assert (finished.ending, "loads no plug-in" in finished.reason) == ("failed", True)
+    assert (finished.outcome, "loads no plug-in" in finished.reason) == ("failed", True)
 
 
 @pytest.mark.parametrize("trouble", ["no-plugin", "bad-model"])
@@ -447,7 +447,7 @@ def test_range_of_shapes_is_built_and_one_point_of_it_measured(order, worker, mo
     asked = order("10.3", shapes={"image": wide}, batch=2, rebuild=True)
     for option in options:
         monkeypatch.setenv("FAKE_TRTEXEC", f"builds-with {option}")
-        assert worker.run(asked).ending == "ok", worker.told
+        assert worker.run(asked).outcome == "ok", worker.told
     monkeypatch.setenv("FAKE_TRTEXEC", "measures-with --shapes=image:2x3x8x8")
-    assert worker.run(asked).ending == "ok"
+    assert worker.run(asked).outcome == "ok"
     assert worker.of(Loaded)[-1].input_shapes == {"image": (2, 3, 8, 8)}

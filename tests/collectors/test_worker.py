@@ -269,14 +269,14 @@ def test_a_second_load_is_declined(bench, change):
     """Nothing of the run is begun, and the model that is loaded stays good for its own orders."""
     bench.run()
     assert bench.run(run_id="r2", **change) == [Declined(run_id="r2")]
-    assert bench.run()[-1].ending == "ok"
+    assert bench.run()[-1].outcome == "ok"
     assert len(bench.used) == 1
 
 
 def test_a_model_that_changed_on_disk_is_declined(bench, tmp_path):
     model = tmp_path / "m.onnx"
     model.write_bytes(b"one")
-    assert bench.run(model=str(model))[-1].ending == "ok"
+    assert bench.run(model=str(model))[-1].outcome == "ok"
     model.write_bytes(b"another")
     assert isinstance(bench.run(model=str(model))[-1], Declined)
     assert len(bench.used) == 1
@@ -331,7 +331,7 @@ def test_stage_of_an_order_is_repeated_in_place_of_inferences(bench):
 
 def test_stage_that_cannot_be_repeated_alone_fails_the_run_in_one_line(bench):
     events = bench.run(duration_seconds=1.0, steps_seconds=(0.5, 0.3, 0.2), stage="h2d")
-    assert (events[-1].ending, events[-1].reason) == (
+    assert (events[-1].outcome, events[-1].reason) == (
         "failed",
         "this back-end cannot repeat h2d alone: leave --stages out",
     )
@@ -443,7 +443,7 @@ def test_in_slots_a_stop_drains_what_is_in_flight(bench):
     events = run_in_slots(
         bench, lambda engine: setattr(engine, "after", {4: bench.stop}), streams=2, count=100
     )
-    assert events[-1].ending == "cancelled"
+    assert events[-1].outcome == "cancelled"
     assert len(latencies(events)) == 5
     assert bench.engines[-1].in_flight == 0
 
@@ -513,7 +513,7 @@ def test_layers_are_timed_after_all_else(bench, tmp_path):
 
 def test_a_back_end_without_layers_says_so(bench, tmp_path):
     finished = bench.run(profile_file=str(tmp_path / "layers.json"))[-1]
-    assert (finished.ending, "cannot time a layer" in finished.reason) == ("failed", True)
+    assert (finished.outcome, "cannot time a layer" in finished.reason) == ("failed", True)
 
 
 def test_a_lost_device_ends_the_worker(bench):
@@ -560,18 +560,20 @@ def test_warm_up_gives_up(bench):
 
 
 @pytest.mark.parametrize(
-    ("failure", "ending", "reason"),
+    ("failure", "outcome", "reason"),
     [
-        (BackendUnavailable("no libcuda", "install it"), "unavailable", "no libcuda: install it"),
+        (BackendUnavailable("no libcuda", "install it"), "skipped", "no libcuda: install it"),
         (UserError("bad batch", "set batch: 1"), "failed", "bad batch: set batch: 1"),
         (RuntimeError("first line\nsecond"), "failed", "RuntimeError: first line"),
         (RuntimeError(), "failed", "RuntimeError:"),
     ],
 )
-def test_a_failure_is_an_ending_with_a_reason(bench, failure, ending, reason):
+def test_a_failure_is_an_outcome_with_a_reason(bench, failure, outcome, reason):
     bench.prepare = lambda engine: setattr(engine, "failure", failure)
     finished = bench.run()[-1]
-    assert (finished.ending, finished.reason) == (ending, reason)
+    assert (finished.outcome, finished.reason) == (outcome, reason)
+    is_unavailable = isinstance(failure, BackendUnavailable)
+    assert finished.skip_reason == ("unavailable" if is_unavailable else None)
     assert bench.used == [["load", "close"]]
     bench.prepare = lambda _: None
     assert isinstance(bench.run()[-1], Declined)
@@ -582,14 +584,14 @@ def test_inferences_before_a_failure_are_told(bench):
     bench.prepare = lambda engine: setattr(engine, "infer_ns", iter([1_000_000] * 4))
     events = bench.run()
     assert len(latencies(events)) == 3
-    assert events[-1].ending == "failed"
+    assert events[-1].outcome == "failed"
 
 
 @pytest.mark.parametrize("changes", [{"count": 3, "duration_seconds": 1.0}, {"count": None}])
 def test_an_order_names_count_or_duration(bench, changes):
     """Both or neither is refused."""
     finished = bench.run(**changes)[-1]
-    assert finished.ending == "failed"
+    assert finished.outcome == "failed"
     assert "count" in finished.reason
 
 
@@ -597,7 +599,7 @@ def test_a_stop_ends_a_run_between_two_inferences(bench):
     """A cancelled run keeps its phases whole and what it measured."""
     bench.prepare = lambda engine: setattr(engine, "after", {4: bench.stop})
     events = bench.run(duration_seconds=60.0, baseline_seconds=1.0)
-    assert events[-1].ending == "cancelled"
+    assert events[-1].outcome == "cancelled"
     assert len(latencies(events)) == 3
     assert phases(events)[-1].phase == "steady"
 
@@ -606,7 +608,7 @@ def test_a_stop_ends_a_baseline(bench):
     """Waiting is cut short too."""
     bench.prepare = lambda engine: setattr(engine, "after", {1: bench.stop})
     events = bench.run(baseline_seconds=1.0)
-    assert events[-1].ending == "cancelled"
+    assert events[-1].outcome == "cancelled"
     assert phases(events)[-1].phase == "baseline_before"
 
 
@@ -754,7 +756,7 @@ def test_a_real_model_runs_in_a_real_process(child, cache):
     begin, end = (edge.at_ns for edge in phases(events) if edge.phase == "steady")
     assert end - begin >= 1.3e9
     assert starts(events)[-2] < begin + 1.3e9
-    assert events[-1].ending == "ok"
+    assert events[-1].outcome == "ok"
     assert events[-1].process_peak_bytes > 20 << 20
     (loaded,) = (event for event in events if isinstance(event, Loaded))
     assert len(loaded.model_sha256) == 64
@@ -774,18 +776,18 @@ def test_a_real_model_runs_in_a_real_process(child, cache):
 
 @pytest.mark.usefixtures("_onnx")
 def test_bad_orders_end_and_the_next_one_runs(child, cache, tmp_path):
-    """A broken model, a missing one, a back-end that is not there: each has its ending."""
+    """A broken model, a missing one, a back-end that is not there: each has its outcome."""
     finished = child.run(onnx_order(cache, model="/nowhere/m.onnx"))[-1]
-    assert (finished.ending, "/nowhere/m.onnx" in finished.reason) == ("failed", True)
+    assert (finished.outcome, "/nowhere/m.onnx" in finished.reason) == ("failed", True)
     finished = child.run(onnx_order(cache, backend="tensorrt"))[-1]
-    assert (finished.ending, "tensorrt" in finished.reason) == ("unavailable", True)
+    assert (finished.skip_reason, "tensorrt" in finished.reason) == ("unavailable", True)
     child.send("what is this")
     child.send(json.dumps({"run_id": "r8", "model": 7}))
-    assert [(e.run_id, e.ending) for e in child.until_finished()] == [("r8", "failed")]
+    assert [(e.run_id, e.outcome) for e in child.until_finished()] == [("r8", "failed")]
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"this is no model")
     finished = child.run(onnx_order(cache, model=str(broken)))[-1]
-    assert finished.ending == "failed"
+    assert finished.outcome == "failed"
     assert "INVALID" in finished.reason.upper()
     assert "\n" not in finished.reason
     assert child.run(onnx_order(cache, "r9")) == [Declined(run_id="r9")]
@@ -801,20 +803,20 @@ def test_a_library_cannot_disturb_the_protocol(noisy):
         events = noisy.until_finished()
         assert_well_formed(events)
         assert {event.run_id for event in events} == {run_id}
-        assert events[-1].ending == "ok"
+        assert events[-1].outcome == "ok"
     assert noisy.end() == 0
     for said in (b"a library says hello", b'"python": "noise"', b"a child says hello"):
         assert said in noisy.said
 
 
 def test_without_its_device_the_worker_ends(tmp_path):
-    """The run has its ending first; the lane then starts another process for the next."""
+    """The run has its outcome first; the lane then starts another process for the next."""
     lost = NOISY.replace('print("noise")', "raise Lost('cudaErrorIllegalAddress: gone')")
     head = "from tegrascope.parsers.errors import DeviceLostError as Lost\n"
     (tmp_path / "noisy_engine.py").write_text(head + lost)
     child = Child("-c", NOISY_MAIN, PYTHONPATH=str(tmp_path))
     finished = child.run(make_order(backend="noisy", device="0"))[-1]
-    assert (finished.ending, "cudaErrorIllegalAddress" in finished.reason) == ("failed", True)
+    assert (finished.outcome, "cudaErrorIllegalAddress" in finished.reason) == ("failed", True)
     assert child.process.wait(PATIENCE_SECONDS) == 1
     assert child.end() == 1
     assert b"bye" not in child.said
@@ -830,7 +832,7 @@ def test_without_a_daemon_the_worker_ends(noisy):
 
 
 def test_a_terminate_cancels_the_run_and_all_that_wait(noisy):
-    """SIGTERM gives every order an ending and the process a good exit status; SIGINT is ignored."""
+    """SIGTERM gives every order an outcome and a good exit status; SIGINT is ignored."""
     order = make_order(backend="noisy", device="0.01", duration_seconds=60)
     noisy.send(render_event(order))
     noisy.send(render_event(order.model_copy(update={"run_id": "r2"})))
@@ -840,19 +842,19 @@ def test_a_terminate_cancels_the_run_and_all_that_wait(noisy):
     noisy.process.send_signal(signal.SIGTERM)
     events += noisy.until_finished()
     assert_well_formed(events)
-    assert events[-1].ending == "cancelled"
+    assert events[-1].outcome == "cancelled"
     assert len(latencies(events)) > 3
-    assert [(e.run_id, e.ending) for e in noisy.until_finished()] == [("r2", "cancelled")]
+    assert [(e.run_id, e.outcome) for e in noisy.until_finished()] == [("r2", "cancelled")]
     assert noisy.next() is None
     assert noisy.process.wait(PATIENCE_SECONDS) == 0
 
 
 def test_a_terminate_is_heard_inside_a_library(noisy):
-    """A library that does not return keeps neither the ending nor the process."""
+    """A library that does not return keeps neither the outcome nor the process."""
     noisy.send(render_event(make_order(backend="noisy", device="60")))
     noisy.wait_for_phase("warm_up")
     noisy.process.send_signal(signal.SIGTERM)
-    assert noisy.until_finished()[-1].ending == "cancelled"
+    assert noisy.until_finished()[-1].outcome == "cancelled"
     assert noisy.process.wait(PATIENCE_SECONDS) == 0
 
 

@@ -15,6 +15,6 @@ def run(asked: Order, stop: "threading.Event | None" = None) -> "list[object]":
     return events
 
 
-def ending(events: "list[object]") -> Finished:
+def finished(events: "list[object]") -> Finished:
     assert isinstance(events[-1], Finished)
     return events[-1]

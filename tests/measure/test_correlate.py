@@ -20,6 +20,7 @@ from tegrascope.parsers.inference.events import (
     Inferences,
     Loaded,
     Phase,
+    parse_run_event,
 )
 from tegrascope.parsers.inference.placement import Built, Placement
 
@@ -82,7 +83,7 @@ WHOLE = (
     phase("steady", "end", 130),
     phase("baseline_after", "begin", 130),
     phase("baseline_after", "end", 135),
-    Finished(run_id=RUN, ending="ok", process_peak_bytes=7),
+    Finished(run_id=RUN, outcome="ok", process_peak_bytes=7),
 )
 
 
@@ -375,14 +376,24 @@ def test_a_run_cut_short_counts_what_it_completed():
 @pytest.mark.parametrize("cut", [None, telemetry()], ids=["no telemetry", "telemetry"])
 def test_a_run_that_never_was_steady_has_its_reason(cut):
     """A run that failed to load is reported with what is known, and claims nothing else."""
-    refused = Finished(run_id=RUN, ending="unavailable", reason="no DLA here")
+    refused = Finished(
+        run_id=RUN, outcome="skipped", skip_reason="unavailable", reason="no DLA here"
+    )
     report = correlate(
         trace(*WHOLE[:3], refused), cut, rule=RULE, environment=Environment(simulated=True)
     )
-    assert (report.outcome, report.reason) == ("failed", "no DLA here")
+    assert (report.outcome, report.skip_reason) == ("skipped", "unavailable")
+    assert report.reason == "no DLA here"
     assert report.quality == ("simulated",)
     assert report.telemetry is report.energy is report.latency is None
     assert report.cold_start_seconds == {"load": 0.5}
+
+
+def test_event_of_an_older_release_has_the_same_outcome():
+    line = '{"event": "finished", "run_id": "r", "ending": "%s"}'
+    assert parse_run_event(line % "ok") == Finished(run_id="r", outcome="ok")
+    unavailable = Finished(run_id="r", outcome="skipped", skip_reason="unavailable")
+    assert parse_run_event(line % "unavailable") == unavailable
 
 
 def test_a_run_without_telemetry_keeps_its_latency():
@@ -805,7 +816,7 @@ def test_events_that_are_not_this_runs_are_refused():
     """Another run's event, an end before its begin, and unequal columns change nothing."""
     made = trace(phase("steady", "begin", 100))
     assert not made.add(Hello(pid=1, python="3"))
-    assert not made.add(Finished(run_id="other", ending="ok"))
+    assert not made.add(Finished(run_id="other", outcome="ok"))
     assert not made.add(phase("steady", "end", 99))
     assert not made.add(phase("load", "end", 99))
     assert not made.add(Inferences(run_id=RUN, start_ns=(1, 2), latency_ns=(1,)))

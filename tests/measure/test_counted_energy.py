@@ -107,7 +107,7 @@ def traced(board, work, begin=100.0, end=122.0, idle=4.0):
         events.append(Counted(run_id=RUN, inferences=len(starts)))
     if work == "nothing":
         events.append(Counted(run_id=RUN))
-    for event in [*events, Finished(run_id=RUN, ending="ok")]:
+    for event in [*events, Finished(run_id=RUN, outcome="ok")]:
         assert made.add(event)
     return made
 

@@ -70,7 +70,7 @@ def report_of(pulses, begin, end, times, count, *, is_timed=False):
         Phase(run_id=RUN, phase="steady", edge="begin", at_ns=round(begin * S)),
         work,
         Phase(run_id=RUN, phase="steady", edge="end", at_ns=round(end * S)),
-        Finished(run_id=RUN, ending="ok"),
+        Finished(run_id=RUN, outcome="ok"),
     ):
         assert made.add(event)
     return correlate(made, WindowSlice(stamps, stamps, columns), rule=RULE)

@@ -33,7 +33,7 @@ def traced(phases=tuple(EDGES)):
         for edge, at in zip(("begin", "end"), EDGES[name], strict=True):
             assert made.add(Phase(run_id=RUN, phase=name, edge=edge, at_ns=at * S))
     assert made.add(Counted(run_id=RUN, inferences=1000, units=5000))
-    assert made.add(Finished(run_id=RUN, ending="ok"))
+    assert made.add(Finished(run_id=RUN, outcome="ok"))
     return made
 
 

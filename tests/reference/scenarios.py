@@ -53,9 +53,9 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "dla fallback": {"device": "dla0", "busy": 0.4, "built": _PLACED},
     "foreign dla": {"device": "dla0", "busy": 0.5, "foreign": True},
     "short": {"seconds": 4.0},
-    "failed": {"seconds": 12.0, "ending": "failed"},
-    "cut short": {"cuts": True, "ending": "cancelled"},
-    "never steady": {"seconds": 0.0, "ending": "unavailable"},
+    "failed": {"seconds": 12.0, "outcome": "failed"},
+    "cut short": {"cuts": True, "outcome": "cancelled"},
+    "never steady": {"seconds": 0.0, "outcome": "failed"},
     "overlapped": {"others": {"other": (112.0, 118.0), "apart": (10.0, 20.0)}},
     "throttled": {"throttles": True},
     "gap": {"gap": (112.0, 116.5)},
@@ -86,7 +86,7 @@ def _report(
     busy: float | None = None,
     foreign: bool = False,
     built: Mapping[str, Any] | None = None,
-    ending: str = "ok",
+    outcome: str = "ok",
     cuts: bool = False,
     others: Mapping[str, tuple[float, float]] | None = None,
     throttles: bool = False,
@@ -112,7 +112,7 @@ def _report(
         batch=batch,
         lateness_seconds=0.25,
     )
-    events = _events(begin, end, baseline, cycle, drift, built, ending, cuts, counted, uncertain)
+    events = _events(begin, end, baseline, cycle, drift, built, outcome, cuts, counted, uncertain)
     for event in events:
         assert trace.add(parse_run_event(json.dumps({"run_id": "run", **event})))
     trace.ended_ns = round((end + baseline + 1) * SECOND)
@@ -167,7 +167,7 @@ def _events(
     cycle: float,
     drift: float,
     built: Mapping[str, Any] | None,
-    ending: str,
+    outcome: str,
     cuts: bool,
     counted: int | str | None,
     uncertain: float,
@@ -216,8 +216,8 @@ def _events(
             if baseline:
                 yield phase("baseline_after", "begin", end)
                 yield phase("baseline_after", "end", end + baseline)
-    reason = {} if ending == "ok" else {"reason": "a reason"}
-    yield {"event": "finished", "ending": ending, "process_peak_bytes": 7 << 20, **reason}
+    reason = {} if outcome == "ok" else {"reason": "a reason"}
+    yield {"event": "finished", "outcome": outcome, "process_peak_bytes": 7 << 20, **reason}
 
 
 def _sample(board: str, at: float, works: bool, draw: float, device: str) -> Any:

@@ -11,11 +11,12 @@ import pytest
 from pydantic import ValidationError
 
 from tegrascope.daemon.service.scheduler import ExecutorThread, RunQueues
-from tegrascope.daemon.session.executor import Executor, Verdict
+from tegrascope.daemon.session.executor import Executor
 from tegrascope.daemon.session.session import Job, Session
 from tegrascope.daemon.settings.config import Config, Workload, new_run_id
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
+from tegrascope.parsers.inference.events import Finished
 from tests.fakes.processes import PATIENCE_SECONDS, Stopwatch, until
 
 DEVICES = ("cpu", "gpu", "dla0")
@@ -28,7 +29,7 @@ class Held(Executor):
         super().__init__(device)
         self.house = house
 
-    def run(self, order: object, _timeout: float, _on_event: Callable[[object], None]) -> Verdict:
+    def run(self, order: object, _timeout: float, on_event: Callable[[object], None]) -> Finished:
         house, run_id = self.house, order.run_id
         with house.lock:
             house.inside.add(run_id)
@@ -37,7 +38,10 @@ class Held(Executor):
         with house.lock:
             house.inside.remove(run_id)
         is_ok = let_go or run_id in house.seconds
-        return Verdict("ok") if is_ok and not house.stops.is_set() else Verdict("cancelled", "end")
+        outcome = "ok" if is_ok and not house.stops.is_set() else "cancelled"
+        finished = Finished(run_id=run_id, outcome=outcome, reason="end")
+        on_event(finished)
+        return finished
 
     def close(self) -> None:
         self.house.closed.add(self.device)

@@ -48,56 +48,57 @@ def run(executor: Executor, timeout_seconds: float = 120.0) -> "tuple[object, li
 
 def test_obedient_worker_is_kept(executor_of):
     """A good run is ``ok`` with all of its events, and the next one finds the same worker."""
-    executor = executor_of('tell(event="finished", ending="ok", **run)')
-    verdict, events = run(executor)
-    assert (verdict.outcome, verdict.reason) == ("ok", None)
+    executor = executor_of('tell(event="finished", outcome="ok", **run)')
+    finished, events = run(executor)
+    assert (finished.outcome, finished.reason) == ("ok", None)
     assert [event.event for event in events] == ["phase", "finished"]
     first = executor.pid
     assert run(executor)[0].outcome == "ok"
     assert executor.pid == first
 
 
-@pytest.mark.parametrize("ending", ["failed", "unavailable", "ok"])
-def test_last_lines_of_the_worker_are_kept_unless_it_is_ok(executor_of, ending):
+@pytest.mark.parametrize("outcome", ["failed", "skipped", "ok"])
+def test_last_lines_of_the_worker_are_kept_unless_it_is_ok(executor_of, outcome):
     executor = executor_of(
         "for n in range(60): print('line', n, file=sys.stderr)\n"
-        f'tell(event="finished", ending="{ending}", reason="as asked", **run)'
+        f'tell(event="finished", outcome="{outcome}", reason="as asked", **run)'
     )
-    verdict, _ = run(executor)
-    assert verdict.log == (() if ending == "ok" else tuple(f"line {n}" for n in range(20, 60)))
+    finished, _ = run(executor)
+    last_lines = tuple(f"line {n}" for n in range(20, 60))
+    assert finished.worker_log == (() if outcome == "ok" else last_lines)
 
 
 def test_last_lines_of_a_worker_that_dies_are_kept(executor_of):
-    verdict, _ = run(executor_of("print('[E] of TensorRT', file=sys.stderr); os._exit(3)"))
-    assert verdict.log == ("[E] of TensorRT",)
+    finished, _ = run(executor_of("print('[E] of TensorRT', file=sys.stderr); os._exit(3)"))
+    assert finished.worker_log == ("[E] of TensorRT",)
 
 
 @pytest.mark.parametrize(
     "end",
     [
-        'tell(event="finished", ending="failed", reason="SECRETKEY is bad", **run); sys.exit()',
+        'tell(event="finished", outcome="failed", reason="SECRETKEY is bad", **run); sys.exit()',
         'print("Bearer SECRETKEY", file=sys.stderr, flush=True); sys.exit(3)',
     ],
 )
-def test_key_of_the_order_is_in_no_verdict_and_no_log(executor_of, tmp_path, caplog, end):
+def test_key_of_the_order_is_in_no_event_and_no_log(executor_of, tmp_path, caplog, end):
     """A program may print the header that it sends."""
     key = tmp_path / "key"
     key.write_text("SECRETKEY\n")
     scrape = CounterPage(url="http://127.0.0.1:1", api_key_file=str(key))
     executor = executor_of(f'print("key SECRETKEY", file=sys.stderr, flush=True)\n{end}')
-    verdict = executor.run(ORDER.model_copy(update={"scrape": scrape}), 120.0, lambda _: None)
-    assert verdict.outcome == "failed"
-    assert "[secret]" in verdict.reason
-    assert "SECRET" not in f"{verdict}{caplog.text}"
+    finished = executor.run(ORDER.model_copy(update={"scrape": scrape}), 120.0, lambda _: None)
+    assert finished.outcome == "failed"
+    assert "[secret]" in finished.reason
+    assert "SECRET" not in f"{finished}{caplog.text}"
 
 
 def test_babble_is_no_event(executor_of):
     """What a library prints between the events does not disturb them."""
     executor = executor_of(
-        'print("CUDA says hello"); print("{}")\ntell(event="finished", ending="ok", **run)'
+        'print("CUDA says hello"); print("{}")\ntell(event="finished", outcome="ok", **run)'
     )
-    verdict, events = run(executor)
-    assert verdict.outcome == "ok"
+    finished, events = run(executor)
+    assert finished.outcome == "ok"
     assert len(events) == 2
 
 
@@ -107,21 +108,21 @@ def test_hanging_worker_is_killed_and_replaced(executor_of):
         'if os.path.exists(sys.argv[0] + ".again"):\n'
         "    time.sleep(1000)\n"
         'open(sys.argv[0] + ".again", "w").close()\n'
-        'tell(event="finished", ending="ok", **run)'
+        'tell(event="finished", outcome="ok", **run)'
     )
     assert run(executor)[0].outcome == "ok"  # its start takes its time on a busy machine
-    verdict, _ = run(executor, 1.0)
-    assert verdict.outcome == "timeout"
-    assert "phase load" in verdict.reason
+    finished, _ = run(executor, 1.0)
+    assert finished.outcome == "timeout"
+    assert "phase load" in finished.reason
     assert executor.pid is None
 
 
 def test_crash_is_failed_with_the_last_words(executor_of):
     """A worker that dies by itself leaves its exit status and what it said last."""
-    verdict, _ = run(executor_of('sys.exit("the driver is gone")'))
-    assert verdict.outcome == "failed"
-    assert "status 1" in verdict.reason
-    assert verdict.reason.endswith("the driver is gone")
+    finished, _ = run(executor_of('sys.exit("the driver is gone")'))
+    assert finished.outcome == "failed"
+    assert "status 1" in finished.reason
+    assert finished.reason.endswith("the driver is gone")
 
 
 def test_killed_worker_is_failed_by_signal_and_replaced(executor_of):
@@ -130,17 +131,17 @@ def test_killed_worker_is_failed_by_signal_and_replaced(executor_of):
         'if not os.path.exists(sys.argv[0] + ".again"):\n'
         '    open(sys.argv[0] + ".again", "w").close()\n'
         "    os.kill(os.getpid(), 9)\n"
-        'tell(event="finished", ending="ok", **run)'
+        'tell(event="finished", outcome="ok", **run)'
     )
-    verdict, _ = run(executor)
-    assert verdict.outcome == "failed"
-    assert "by signal 9" in verdict.reason
+    finished, _ = run(executor)
+    assert finished.outcome == "failed"
+    assert "by signal 9" in finished.reason
     assert run(executor)[0].outcome == "ok"
 
 
 def test_worker_killed_between_runs_is_replaced(executor_of):
     """A worker that died while nothing ran costs the next run nothing."""
-    executor = executor_of('tell(event="finished", ending="ok", **run)')
+    executor = executor_of('tell(event="finished", outcome="ok", **run)')
     run(executor)
     os.kill(executor.pid, signal.SIGKILL)
     os.waitid(os.P_PID, executor.pid, os.WEXITED | os.WNOWAIT)
@@ -150,34 +151,35 @@ def test_worker_killed_between_runs_is_replaced(executor_of):
 def test_missing_backend_is_skipped_as_unavailable(executor_of):
     """What is not on this machine is no failure of the run; the reason says what to do."""
     executor = executor_of(
-        'tell(event="finished", ending="unavailable", reason="pip install it", **run)'
+        'tell(event="finished", outcome="skipped", skip_reason="unavailable",'
+        ' reason="pip install it", **run)'
     )
-    verdict, _ = run(executor)
-    assert verdict.outcome == "skipped"
-    assert (verdict.skip_reason, verdict.reason) == ("unavailable", "pip install it")
+    finished, _ = run(executor)
+    assert finished.outcome == "skipped"
+    assert (finished.skip_reason, finished.reason) == ("unavailable", "pip install it")
 
 
 def test_cancel_ends_a_run_at_once(executor_of):
     """When the daemon stops, the run in flight is ``cancelled`` and its worker is gone."""
     executor = executor_of("time.sleep(1000)")
     threading.Timer(0.3, executor.cancel).start()
-    verdict, _ = run(executor)
-    assert verdict.outcome == "cancelled"
+    finished, _ = run(executor)
+    assert finished.outcome == "cancelled"
     assert executor.pid is None
 
 
 def test_missing_worker_fails_the_run_only(tmp_path):
     """A worker that can't be started is told in the run's record."""
-    verdict, _ = run(Executor("cpu", argv=(str(tmp_path / "none"),)))
-    assert verdict.outcome == "failed"
-    assert "does not start" in verdict.reason
+    finished, _ = run(Executor("cpu", argv=(str(tmp_path / "none"),)))
+    assert finished.outcome == "failed"
+    assert "does not start" in finished.reason
 
 
 def test_other_process_settings_need_another_worker(executor_of):
     """A worker keeps its priority and cores for life, so an order with others gets a new one."""
     executor = executor_of(
         'print("niceness", os.nice(0), sys.argv[1:], file=sys.stderr, flush=True)\n'
-        'tell(event="finished", ending="failed", reason=" ".join(sys.argv[3:]), **run)'
+        'tell(event="finished", outcome="failed", reason=" ".join(sys.argv[3:]), **run)'
     )
     reasons, pids = [], set()
     for process in (Process(), Process(nice=3, cpus=(0,)), Process(nice=3, cpus=(0,))):
@@ -194,7 +196,7 @@ def test_a_declined_order_goes_to_another_worker(executor_of):
         'if order["model"] != globals().setdefault("loaded", order["model"]):\n'
         '    tell(event="declined", **run)\n'
         "else:\n"
-        '    tell(event="finished", ending="failed", reason=str(os.getpid()), **run)'
+        '    tell(event="finished", outcome="failed", reason=str(os.getpid()), **run)'
     )
     pids = []
     for model in ("m", "m", "n", "n", "m"):
@@ -206,25 +208,25 @@ def test_a_declined_order_goes_to_another_worker(executor_of):
 
 
 def test_a_worker_that_declines_everything_fails_the_run(executor_of):
-    verdict, _ = run(executor_of('tell(event="declined", **run)'))
-    assert verdict.outcome == "failed"
-    assert "declines its first order" in verdict.reason
+    finished, _ = run(executor_of('tell(event="declined", **run)'))
+    assert finished.outcome == "failed"
+    assert "declines its first order" in finished.reason
 
 
 def test_a_worker_that_cannot_have_its_cores_says_which_there_are(tmp_path):
     """Settings that the machine cannot give are the run's failure, with what would be right."""
     executor = Executor("cpu", cwd=tmp_path)
     order = ORDER.model_copy(update={"process": Process(cpus=(4090,))})
-    verdict = executor.run(order, 120.0, lambda _: None)
-    assert verdict.outcome == "failed"
-    assert "4090" in verdict.reason
-    assert f"are {min(os.sched_getaffinity(0))}" in verdict.reason
+    finished = executor.run(order, 120.0, lambda _: None)
+    assert finished.outcome == "failed"
+    assert "4090" in finished.reason
+    assert f"are {min(os.sched_getaffinity(0))}" in finished.reason
     executor.close()
 
 
 def test_a_finished_worker_ends_by_itself(tmp_path, executor_of):
     """Without further orders a worker has the time it takes to put things away; not for ever."""
-    executor = executor_of('tell(event="finished", ending="ok", **run)')
+    executor = executor_of('tell(event="finished", outcome="ok", **run)')
     script = tmp_path / "worker.py"
     done = tmp_path / "done"
     script.write_text(script.read_text() + f"time.sleep(0.8)\nopen({str(done)!r}, 'w').close()\n")

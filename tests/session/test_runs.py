@@ -32,7 +32,7 @@ tell(event="hello", pid=os.getpid(), python="3")
 for line in sys.stdin:
     run = dict(run_id=json.loads(line)["run_id"])
     phase("steady", "begin"); infer(10); time.sleep(SECONDS); phase("steady", "end")
-    tell(event="finished", ending="ok", **run)
+    tell(event="finished", outcome="ok", **run)
 """
 
 

@@ -424,10 +424,10 @@ def test_failure_of_ours_fails_one_window_only(desk, monkeypatch, caplog):
     lost = desk.post(**desk.whole())["run_id"]
     kept = desk.post(**desk.whole())["run_id"]
 
-    def pair(trace, verdict):
+    def pair(trace):
         if trace.run_id == lost and trace.begins:
             raise ZeroDivisionError
-        return real(trace, verdict)
+        return real(trace)
 
     monkeypatch.setattr(desk.session, "pair", pair)
     runs = desk.runs()

@@ -60,10 +60,10 @@ def measure(folder: Path, number: int, windows: int, seed: int) -> list[tuple[Ru
             )
             job = Job(new_run_id(), workload, None)
             run = InFlightRun(session, job)
-            verdict = executor.run(make_order(job, session), 120, run.take)
+            executor.run(make_order(job, session), 120, run.take)
             run.end()
             session.await_telemetry(run.trace)
-            report = run.pair(verdict)
+            report = run.pair()
             window = report.phases["steady"]
             truth = source.board.true_energy(window.begin_ns, window.end_ns).module_joules
             found.append((report, truth / sum(map(int, counted.read_text().split()))))

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tegrascope.daemon.measure.report import RunReport
-from tegrascope.daemon.session.executor import Verdict
 from tegrascope.daemon.session.session import InFlightRun, Job, Session
 from tegrascope.daemon.settings.config import new_run_id
 from tegrascope.parsers.inference.events import (
@@ -68,8 +67,7 @@ class Work:
         window = run.trace.telemetry_window()
         if window is not None and not self._session.timeline.wait_past(window.end_ns, 0):
             return
-        outcome = run.trace.outcome or "failed"
-        report = run.pair(Verdict(outcome, run.trace.reason))
+        report = run.pair()
         self._session.live.run_ended(report)
         self.reports.appendleft(report)
         self._ended = None
@@ -158,11 +156,11 @@ def events(
         yield now_ns, event
     if conduct.fails:
         reason = "the engine gave up: CUDA error 700, an illegal address (simulated)"
-        yield now_ns, Finished(run_id=run_id, ending="failed", reason=reason)
+        yield now_ns, Finished(run_id=run_id, outcome="failed", reason=reason)
         return
     yield now_ns, Phase(run_id=run_id, phase="steady", edge="end", at_ns=now_ns)
     yield from phase("baseline_after", workload.baseline)
-    yield now_ns, Finished(run_id=run_id, ending="ok", process_peak_bytes=640 * 1024**2)
+    yield now_ns, Finished(run_id=run_id, outcome="ok", process_peak_bytes=640 * 1024**2)
 
 
 def _inferences(

@@ -28,7 +28,7 @@ from ...daemon.measure.report import Device, RunReport, Span
 from ...daemon.measure.timeline import Timeline
 from ...daemon.measure.trace import Pattern, RunTrace
 from ...daemon.measure.utilization import telemetry as describe
-from ...daemon.session.executor import Executor, Verdict, worker_command
+from ...daemon.session.executor import Executor, worker_command
 from ...daemon.session.session import InFlightRun, Job, Session, make_order
 from ...daemon.session.telemetry import environment_of
 from ...daemon.settings.config import Telemetry, Workload, new_run_id
@@ -146,9 +146,6 @@ class Setup:
         return {name: ratio for name, ratio in loads.items() if ratio is not None}
 
 
-_INTERRUPTED = Verdict("cancelled", "the benchmark was interrupted")
-
-
 class FinishedRun(NamedTuple):
     """One run that is over: its report paired with telemetry, and the events of its worker."""
 
@@ -237,16 +234,20 @@ class Workers:
             self.heard(event)
 
         executor = self._executor(name, program)
-        verdict = _INTERRUPTED if executor is None else executor.run(order, timeout_seconds, take)
+        if executor is not None:
+            executor.run(order, timeout_seconds, take)
         in_flight.end()
-        if verdict.outcome == "cancelled":
-            verdict = _INTERRUPTED
+        trace = in_flight.trace
+        if executor is None or trace.outcome == "cancelled":
+            trace.finish("cancelled", "the benchmark was interrupted")
         elif outputs is None:
-            self.session.await_telemetry(in_flight.trace)
-        status: Status = "unavailable" if verdict.skip_reason == "unavailable" else "failed"
-        if verdict.outcome == "ok" or verdict.outcome == "cancelled":
-            status = verdict.outcome
-        return FinishedRun(in_flight.pair(verdict), in_flight.trace, status)
+            self.session.await_telemetry(trace)
+        status: Status = "failed"
+        if trace.outcome == "ok" or trace.outcome == "cancelled":
+            status = trace.outcome
+        elif trace.skip_reason == "unavailable":
+            status = "unavailable"
+        return FinishedRun(in_flight.pair(), trace, status)
 
     def run_together(
         self, runs: Sequence[tuple[Workload, str]], timeout_seconds: float

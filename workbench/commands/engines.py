@@ -217,13 +217,13 @@ def _work(arguments: argparse.Namespace, device: str, **changes: object) -> tupl
             found.append(event.built)
 
     with closing(Executor(device)) as executor:
-        verdict = executor.run(order, _LONGEST_SECONDS, on_event)
-    if verdict.outcome == "ok":
+        finished = executor.run(order, _LONGEST_SECONDS, on_event)
+    if finished.outcome == "ok":
         return GOOD, found
-    is_available = verdict.skip_reason != "unavailable"
-    for line in verdict.log if is_available else ():
+    is_available = finished.skip_reason != "unavailable"
+    for line in finished.worker_log if is_available else ():
         print(f"  | {printable(line)}", file=sys.stderr)
-    print(f"tegrascope: {device}: {printable(verdict.reason or '')}", file=sys.stderr)
+    print(f"tegrascope: {device}: {printable(finished.reason or '')}", file=sys.stderr)
     return FAILED if is_available else CHECK_SAYS_NO, []
 
 

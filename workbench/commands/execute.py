@@ -33,7 +33,6 @@ from ...daemon.measure.run_text import Row, headline, run_rows
 from ...daemon.measure.timeline import Timeline
 from ...daemon.measure.trace import RunTrace
 from ...daemon.outputs import check_output, open_output, unwritable
-from ...daemon.session.executor import Verdict
 from ...daemon.session.session import Session
 from ...daemon.session.telemetry import configured_board, environment_of
 from ...daemon.settings.config import Config, boot_id, new_run_id
@@ -325,7 +324,8 @@ def _measure_here(
         if window.program.by_signal is None:
             _rest(trace, "baseline_after", arguments.baseline, relay, clock)
         session.await_telemetry(trace)
-        report = session.pair(trace, Verdict(window.outcome, window.reason))
+        trace.finish(window.outcome, window.reason)
+        report = session.pair(trace)
     finally:
         session.stop()
     notes += window.notes
