@@ -227,10 +227,11 @@ def status_line(service: "Service", now_ns: int) -> str:
     states = service.live.snapshot.workloads.values()
     active = [state.workload for state in states if state.active_run]
     parts = [f"running {', '.join(active)}" if active else "idle"]
-    soon = next((due for due in service.planned() if due.workload.name not in active), None)
-    if soon is not None:
-        seconds = max(0, round((soon.due_ns - now_ns) / 1e9))
-        parts.append(f"next {soon.workload.name} in {seconds} s")
+    for workload, due_ns in service.planned():
+        if workload.name not in active:
+            seconds = max(0, round((due_ns - now_ns) / 1e9))
+            parts.append(f"next {workload.name} in {seconds} s")
+            break
     parts.append("Ctrl-C ends")
     return " · ".join(parts)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice, takewhile
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeAlias
 
 from cronsim import CronSim
@@ -39,14 +40,6 @@ class Now:
 
     monotonic_ns: int
     wall_ns: int
-
-
-@dataclass(frozen=True)
-class Due:
-    """A workload to start; ``due_ns`` is its CLOCK_MONOTONIC time including jitter."""
-
-    workload: Workload
-    due_ns: int
 
 
 @dataclass
@@ -125,17 +118,17 @@ class Scheduler:
                 entry.start(now)
             self._entries.append(entry)
 
-    def planned(self) -> list[Due]:
-        """Return the next run of each workload, soonest first."""
-        plan = (Due(entry.workload, entry.due_ns) for entry in self._entries)
-        return sorted(plan, key=lambda due: due.due_ns)
+    def planned(self) -> list[tuple[Workload, int]]:
+        """Return each workload with the time of its next run, soonest first."""
+        plan = [(entry.workload, entry.due_ns) for entry in self._entries]
+        return sorted(plan, key=itemgetter(1))
 
     def next_ns(self) -> int | None:
         """Return when the next run is due; ``None`` if no workload has a schedule."""
         return min((entry.due_ns for entry in self._entries), default=None)
 
-    def due(self, now: Now) -> list[Due]:
-        """Return the workloads to start now, and advance each to its next time.
+    def due(self, now: Now) -> list[Job]:
+        """Return the runs to start now in the order of their times, and plan the next ones.
 
         A time that passed while the machine slept or the daemon was delayed is missed: it is
         counted in ``missed``, and run once more only with ``missed: run_once``. After a step of the
@@ -147,19 +140,19 @@ class Scheduler:
             for entry in self._entries:
                 if entry.workload.cron is not None:
                     entry.next_cron(now)
-        found = []
-        for entry in self._entries:
+        jobs = []
+        for entry in sorted(self._entries, key=attrgetter("due_ns")):
             if entry.due_ns > now.monotonic_ns:
-                continue
-            due = Due(entry.workload, entry.due_ns)
+                break
+            job = Job(entry.workload, entry.due_ns)
             is_cron = entry.workload.cron is not None
             missed = entry.skip_cron(now) if is_cron else entry.skip_periods(now)
             if missed:
                 name = entry.workload.name
                 self.missed[name] = self.missed.get(name, 0) + missed
             if not missed or entry.workload.missed == "run_once":
-                found.append(due)
-        return sorted(found, key=lambda due: due.due_ns)
+                jobs.append(job)
+        return jobs
 
 
 class _Run(NamedTuple):

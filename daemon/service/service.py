@@ -24,13 +24,13 @@ from ..session.process_signals import END, RELOAD, Signals
 from ..session.session import Job, Session
 from ..session.telemetry import board_root, configured_board, environment_of, open_telemetry
 from ..session.windows import WindowKeeper
-from ..settings.config import Config, Workload, boot_id, new_run_id
+from ..settings.config import Config, Workload, boot_id
 from ..store.history import History
 from ..store.store import Store
 from ..web.application import Serving, make_app
 from ..web.authentication import Gate, host_names, read_token, write_token
 from ..web.server import serve, url_of
-from .scheduler import Due, ExecutorThread, Guard, Now, Refusal, RunQueues, Scheduler
+from .scheduler import ExecutorThread, Guard, Now, Refusal, RunQueues, Scheduler
 
 if TYPE_CHECKING:
     from ..web.web_config import WebRules
@@ -229,7 +229,7 @@ class Service:
             problem=self.problem,
             note=self.note,
             rule=lambda: self.session.energy.rule,
-            next_due=lambda: {due.workload.name: due.due_ns for due in self.planned()},
+            next_due=lambda: {workload.name: due_ns for workload, due_ns in self.planned()},
             start_run=self.start_run,
             mark_window=self.windows.take,
             token=self._token,
@@ -314,7 +314,7 @@ class Service:
             raise UserError(f"no workload {name}", f"configured are: {known}")
         if workload.is_window:
             raise UserError(f"{name} is run by its own application", "see POST /api/v1/windows")
-        job = Job(new_run_id(), workload, None)
+        job = Job(workload)
         refusal = self._runners[workload.device].submit(job)
         if refusal is not None:
             raise UserError(f"{name} does not run: {refusal}", "try again later")
@@ -353,8 +353,8 @@ class Service:
                 return f"no fresh sample from {source.name}" + (f": {why}" if why else "")
         return None
 
-    def planned(self) -> list[Due]:
-        """Return the next run of each scheduled workload."""
+    def planned(self) -> list[tuple[Workload, int]]:
+        """Return each scheduled workload with the time of its next run, soonest first."""
         return self._scheduler.planned()
 
     def _now(self) -> Now:
@@ -407,11 +407,9 @@ class Service:
         while not self._stopping.is_set():
             now = self._now()
             with self._planning:
-                found = self._scheduler.due(now)
-            for due in found:
-                self._runners[due.workload.device].submit(
-                    Job(new_run_id(), due.workload, due.due_ns)
-                )
+                jobs = self._scheduler.due(now)
+            for job in jobs:
+                self._runners[job.workload.device].submit(job)
             for name, count in self._scheduler.missed.items():
                 _LOG.warning("%s: %d run(s) missed", name, count)
                 self.live.skipped("missed", count)

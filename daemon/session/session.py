@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import randbits
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -38,7 +38,7 @@ from ..measure.report import Environment, RunReport, Span
 from ..measure.run_text import run_line
 from ..measure.timeline import Timeline
 from ..measure.trace import Pattern, RunTrace
-from ..settings.config import Limits, Telemetry, Workload
+from ..settings.config import Limits, Telemetry, Workload, new_run_id
 from ..store.store import Store
 from .telemetry import TelemetryFeed, open_companions, open_processes, open_telemetry
 
@@ -355,11 +355,15 @@ _IDLE = ("baseline_before", "baseline_after")
 
 @dataclass(frozen=True)
 class Job:
-    """One run to start; ``due_ns`` is ``None`` on demand."""
+    """One run to start.
 
-    run_id: str
+    Attributes:
+        due_ns: Its CLOCK_MONOTONIC time by the plan, including jitter; ``None`` on demand.
+    """
+
     workload: Workload
-    due_ns: int | None
+    due_ns: int | None = None
+    run_id: str = field(default_factory=new_run_id)
 
 
 def begin_trace(job: Job, session: Session) -> RunTrace:

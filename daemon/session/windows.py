@@ -24,7 +24,7 @@ from ...parsers.records import Record
 from ..measure.quality import MINIMUM_INFERENCES, MINIMUM_SAMPLES, MINIMUM_SECONDS
 from ..measure.report import Device, Outcome, WorkPhase
 from ..measure.trace import OnStep, RunTrace
-from ..settings.config import Workload, new_run_id
+from ..settings.config import Workload
 from .session import Job, Session, begin_trace
 
 BODY_AT_MOST = 1024 * 1024
@@ -314,7 +314,7 @@ class WindowKeeper(threading.Thread):
     def _trace(
         self, workload: Workload, mark: Begin | Whole, begin_ns: int, now_ns: int
     ) -> RunTrace:
-        trace = begin_trace(Job(new_run_id(), workload, None), self._session)
+        trace = begin_trace(Job(workload), self._session)
         return replace(
             trace,
             started_ns=begin_ns,

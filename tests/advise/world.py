@@ -20,7 +20,7 @@ from tegrascope.collectors.simulator.physics import LoadBoard, board_model
 from tegrascope.daemon.measure.report import Environment
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.session import InFlightRun, Job, Session
-from tegrascope.daemon.settings.config import Workload, new_run_id
+from tegrascope.daemon.settings.config import Workload
 from tegrascope.parsers.inference.events import Inferences, Phase
 from tegrascope.parsers.records import flatten
 from tegrascope.workbench.bench.run import Bench
@@ -122,7 +122,7 @@ class World:
 
     def run(self, workload: Workload, lane_name: str, _deadline: float) -> FinishedRun:
         """Get ready: what counts for nothing takes no time here."""
-        flight = InFlightRun(self.session, Job(new_run_id(), workload, None), lane_name)
+        flight = InFlightRun(self.session, Job(workload), lane_name)
         flight.end()
         flight.trace.finish("ok")
         return FinishedRun(flight.pair(), flight.trace, "ok")
@@ -132,7 +132,7 @@ class World:
     ) -> list[FinishedRun]:
         active = frozenset((_model(workload), workload.device) for workload, _ in flights)
         begun = [
-            (workload, InFlightRun(self.session, Job(new_run_id(), workload, None), lane_name))
+            (workload, InFlightRun(self.session, Job(workload), lane_name))
             for workload, lane_name in flights
         ]
         for workload, flight in begun:

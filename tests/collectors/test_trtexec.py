@@ -352,7 +352,7 @@ def test_a_workload_names_its_trtexec():
     """The path of the configuration is the program of the order; without one there is none."""
     for path, program in (("/opt/trtexec", ("/opt/trtexec",)), (None, ())):
         workload = Workload(name="w", model="m.onnx", backend="trtexec", trtexec=path)
-        assert make_order(Job("r", workload, None), Session()).program == program
+        assert make_order(Job(workload), Session()).program == program
 
 
 @pytest.mark.parametrize("version", ["8.5", "8.6", "10.3"])

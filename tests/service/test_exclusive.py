@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from tegrascope.daemon.service.scheduler import ExecutorThread, RunQueues
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.daemon.session.session import Job, Session
-from tegrascope.daemon.settings.config import Config, Workload, new_run_id
+from tegrascope.daemon.settings.config import Config, Workload
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.inference.events import Finished
@@ -94,7 +94,7 @@ class House:
     def submit(
         self, asked: Workload, seconds: "float | None" = None, due_ns: "int | None" = None
     ) -> str:
-        job = Job(new_run_id(), asked, due_ns)
+        job = Job(asked, due_ns)
         self.jobs[job.run_id] = job
         self.ends[job.run_id] = threading.Event()
         if seconds is not None:

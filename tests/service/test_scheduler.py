@@ -104,4 +104,4 @@ def test_jitter_only_delays_and_keeps_the_grid(jitter, seed):
 def test_planned_is_sorted():
     """The first screen shows what comes next, soonest first."""
     plan = Scheduler([workload(name="b", every=10, offset=5), workload(name="a", every=10)], at(0))
-    assert names(plan.planned()) == ["a", "b"]
+    assert [one.name for one, _ in plan.planned()] == ["a", "b"]

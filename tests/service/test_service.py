@@ -161,7 +161,7 @@ def test_reload_leaves_other_workloads_their_times(service_of):
     service = running(service_of(SIMULATED | {"workloads": settings}))
 
     def due() -> "dict[str, int]":
-        return {one.workload.name: one.due_ns for one in service.planned()}
+        return {one.name: due_ns for one, due_ns in service.planned()}
 
     def runs() -> "list[str]":
         return [run["workload"] for run in History(service.session.store.path).runs()]
@@ -176,8 +176,8 @@ def test_reload_leaves_other_workloads_their_times(service_of):
     wait_for(lambda: sorted(runs()) == ["a", "c"])
     service.start_run("a")
     wait_for(lambda: sorted(runs()) == ["a", "a", "c"])
-    (latest,) = (one for one in service.planned() if one.workload.name == "a")
-    assert latest.workload.warm_up == 2
+    (latest,) = (one for one, _ in service.planned() if one.name == "a")
+    assert latest.warm_up == 2
 
 
 def test_many_reloads_at_once_are_one_after_the_other(service_of):
@@ -207,7 +207,7 @@ def test_window_has_no_lane_and_is_never_due(service_of):
     window = {"name": "w", "backend": "window", "device": "dla0"}
     service = running(service_of(SIMULATED | {"workloads": [workload("a", every=1000), window]}))
     assert {thread.name for thread in threading.enumerate()} >= {"executor-cpu"}
-    assert [one.workload.name for one in service.planned()] == ["a"]
+    assert [one.name for one, _ in service.planned()] == ["a"]
     assert service.live.snapshot.workloads["w"].device == "dla0"
     with pytest.raises(UserError, match="run by its own application"):
         service.start_run("w")

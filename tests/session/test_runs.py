@@ -11,7 +11,7 @@ import pytest
 from tegrascope.daemon.service.scheduler import ExecutorThread
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.daemon.session.session import FAR_OFF_NS, InFlightRun, Job, Session
-from tegrascope.daemon.settings.config import Workload, new_run_id
+from tegrascope.daemon.settings.config import Workload
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.store.store import Store
 from tegrascope.parsers.inference.events import Phase
@@ -79,7 +79,7 @@ class Bench:
         known = {name: one.device for name, one in self.live.snapshot.workloads.items()}
         self.live.set_workloads(known | {asked.name: asked.device})
         due_ns = None if late_seconds is None else time.monotonic_ns() - int(late_seconds * 1e9)
-        job = Job(new_run_id(), asked, due_ns)
+        job = Job(asked, due_ns)
         runner.submit(job)
         return job.run_id
 
@@ -238,7 +238,7 @@ def test_submitting_while_it_stops_loses_nothing(bench):
     def hurry(name: str) -> None:
         asked = workload(name=name)
         for _ in range(20):
-            job = Job(new_run_id(), asked, None)
+            job = Job(asked)
             submitted.append(job.run_id)
             runner.submit(job)
 
@@ -260,7 +260,7 @@ def test_overlap_is_refused_with_its_reason(bench):
     bench.wait_for(lambda: runner.executor.pid is not None)
 
     def ask(**settings: object) -> "str | None":
-        return runner.submit(Job(new_run_id(), workload(**settings), None))
+        return runner.submit(Job(workload(**settings)))
 
     assert ask(name="other", overlap="skip") == "its lane is busy"
     assert ask(name="other") is None
@@ -328,7 +328,7 @@ def test_lane_without_workloads_gives_its_worker_back(bench):
 
 
 def test_load_and_warm_up_are_work_and_idle_is_not(bench):
-    run = InFlightRun(bench.session, Job(new_run_id(), workload(), None))
+    run = InFlightRun(bench.session, Job(workload()))
     run_id = run.trace.run_id
     for at, phase in enumerate(("load", "warm_up", "baseline_before", "steady")):
         for edge in ("begin", "end"):

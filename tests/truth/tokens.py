@@ -19,7 +19,7 @@ from tegrascope.collectors.simulator.board import SimulatorSource, simulated_col
 from tegrascope.daemon.measure.report import Environment, RunReport
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.daemon.session.session import InFlightRun, Job, Session, make_order
-from tegrascope.daemon.settings.config import Workload, new_run_id
+from tegrascope.daemon.settings.config import Workload
 
 from .campaign import COVERAGE, not_below
 
@@ -58,7 +58,7 @@ def measure(folder: Path, number: int, windows: int, seed: int) -> list[tuple[Ru
                 {"name": "llm", "command": f"{program} {counted}", "unit": "token"}
                 | {"baseline": 1.5, "duration": 15}
             )
-            job = Job(new_run_id(), workload, None)
+            job = Job(workload)
             run = InFlightRun(session, job)
             executor.run(make_order(job, session), 120, run.take)
             run.end()

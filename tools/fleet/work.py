@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.session.session import InFlightRun, Job, Session
-from tegrascope.daemon.settings.config import new_run_id
 from tegrascope.parsers.inference.events import (
     Finished,
     Inferences,
@@ -83,15 +82,15 @@ class Work:
             fails=plan.fault == "flaky" and self._runs % 3 == 1,
             bypasses=plan.fault == "bypassed" and task.workload.device.startswith("dla"),
         )
-        run_id = new_run_id()
-        self._running = InFlightRun(self._session, Job(run_id, task.workload, self._start_ns))
+        job = Job(task.workload, self._start_ns)
+        self._running = InFlightRun(self._session, job)
         self._session.live.run_began(
             task.workload.name,
-            run_id,
+            job.run_id,
             self._running.trace.lateness_seconds,
             clock.wall_ns() / 1e9,
         )
-        self._said = events(run_id, task, conduct, clock.monotonic_ns(), self._chance)
+        self._said = events(job.run_id, task, conduct, clock.monotonic_ns(), self._chance)
         self._next = next(self._said)
         self._runs += 1
 

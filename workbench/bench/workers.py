@@ -31,7 +31,7 @@ from ...daemon.measure.utilization import telemetry as describe
 from ...daemon.session.executor import Executor, worker_command
 from ...daemon.session.session import InFlightRun, Job, Session, make_order
 from ...daemon.session.telemetry import environment_of
-from ...daemon.settings.config import Telemetry, Workload, new_run_id
+from ...daemon.settings.config import Telemetry, Workload
 from ...parsers.errors import UserError
 from ...parsers.inference.events import RunEvent
 from ..results.records import BenchSettings, Status
@@ -215,7 +215,7 @@ class Workers:
         of a worker that has to be started, and ``pattern`` has the off- and on-steps of a lock-in
         measurement. After the run, a pass that times each layer writes ``profile``.
         """
-        job = Job(new_run_id(), workload, None)
+        job = Job(workload)
         in_flight = InFlightRun(self.session, job, name)
         order = make_order(job, self.session)
         if pattern is not None:
