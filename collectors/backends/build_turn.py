@@ -57,6 +57,7 @@ def turn_to_build(
     progress: Callable[[str], None],
     root: Path = Path("/"),
     model: Path | None = None,
+    before_wait: Callable[[], object] = lambda: None,
 ) -> Iterator[Circumstances]:
     """Wait until no other process of any user builds an engine; hold the lock for the block.
 
@@ -66,6 +67,8 @@ def turn_to_build(
         timeout_seconds: Time until the worker is killed, or ``None`` to wait for ever.
         progress: Called with a few words before a wait.
         model: File to build, to estimate the memory.
+        before_wait: Called once if the lock is not free, and may raise: what cannot be built need
+            not wait.
 
     Yields:
         The circumstances at the begin. ``is_alone`` is False if no directory can have the lock.
@@ -82,6 +85,8 @@ def turn_to_build(
             lock, path = opened
             held.callback(os.close, lock)
             while not try_lock(lock):
+                if not told:
+                    before_wait()
                 holders = _holders(lock, root)
                 waited_for += [pid for pid in holders if pid not in waited_for]
                 who = f"process {', '.join(map(str, holders))}" if holders else "another process"

@@ -514,11 +514,13 @@ class TensorRt(Inferring):
         """Build when no other process of this machine does, and note the circumstances."""
         order = self._order
         check_inputs(self._model, order)
-        timeout, machine = order.timeout_seconds, self._machine
-        with turn_to_build(timeout, self.progress, machine, self._model) as found:
+        builder = Builder(self._trt, self._model, order, self.progress)
+        with turn_to_build(
+            order.timeout_seconds, self.progress, self._machine, self._model, builder.check
+        ) as found:
             self.progress(BUILDS)
             free = self._cuda.free_bytes()
-            made = Builder(self._trt, self._model, order, self.progress).build(timing_cache)
+            made = builder.build(timing_cache)
             clocks = clocks_now(self._machine, self._cuda.pci_bus_id())
         if found.waited_seconds:
             self.cold_start_ns["build_wait"] = round(found.waited_seconds * 1e9)

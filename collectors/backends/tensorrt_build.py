@@ -199,6 +199,14 @@ class Builder:
         self._is_loadable = order.engine_capability == "dla_standalone"
         self._logger, self._lines = logger_of(trt)
 
+    def check(self) -> None:
+        """Raise as ``build`` does if the model cannot be read, or not be built as ordered.
+
+        It keeps nothing: a builder that waits for its turn must not hold a second model in memory.
+        """
+        self._lines.clear()
+        self._read(self._new_builder())
+
     def build(self, timing_cache: Path | None = None) -> BuiltEngine:
         """Build an engine.
 
@@ -280,9 +288,7 @@ class Builder:
         scales from inputs. It raises as ``build``.
         """
         self._lines.clear()
-        builder = self._trt.Builder(self._logger)
-        if self._is_dla and builder.num_DLA_cores < 1:
-            raise no_dla(0, 0, "")
+        builder = self._new_builder()
         network, parser, own, is_strong = self._read(builder)
         translated = None
         if own == "int8" and self._is_dla and not is_strong:
@@ -327,6 +333,13 @@ class Builder:
             calibration.check(_scaled_tensors_of(network), self._model.name)
             config.int8_calibrator = calibration.calibrator
         return Prepared(builder, network, parser, config, is_strong, scales, notes, calibration)
+
+    def _new_builder(self) -> Any:
+        """Return a builder of TensorRT, which sees a DLA if the order needs one."""
+        builder = self._trt.Builder(self._logger)
+        if self._is_dla and builder.num_DLA_cores < 1:
+            raise no_dla(0, 0, "")
+        return builder
 
     def _read(self, builder: Any) -> tuple[Any, Any, Precision | None, bool]:
         """Return a model's network and parser, its own precision, and if its types are in force."""

@@ -42,7 +42,8 @@ _CONSEQUENCE = re.compile(
     r"|\((?:engine deserialization|building engine) failed\.? *\)"
     r"|--- (?:begin|end) node ---"
 )
-_REMARK = re.compile(r"api usage error \(parameter check failed")
+# A timing cache that does not fit is an error of its own, and the build goes on without it.
+_REMARK = re.compile(r"api usage error \(parameter check failed|timing ?cache")
 _CAUSE = re.compile(
     r"could not find any implementation for node"
     r"|assertion .* failed"

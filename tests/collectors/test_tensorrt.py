@@ -747,6 +747,24 @@ def test_shape_that_does_not_fit_is_refused_before_the_wait_for_other_builds(
             engine.build()
 
 
+def test_model_that_tensorrt_cannot_read_is_refused_without_a_wait(desk, tmp_path):
+    """The other build may take minutes."""
+    desk.use("8.6.1")
+    model = write_chain(tmp_path / "x.onnx", "Conv", shape=("N", 4))
+    unknown = onnx.load(model)
+    unknown.graph.node[0].domain, unknown.graph.node[0].op_type = "mine", "Unheard"
+    onnx.save(unknown, model)
+    (desk.folder / "run/lock").mkdir(parents=True)
+    with (desk.folder / "run/lock" / LOCK_NAME).open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        engine = TensorRt(machine=desk.folder, ask=look)
+        desk.made.append(engine)
+        engine.progress = pytest.fail
+        engine.load(model, desk.order(model))
+        with pytest.raises(UserError, match="needs the operator Unheard, which TensorRT lacks"):
+            engine.build()
+
+
 def test_circumstances_of_a_build_stay_with_the_engine(desk, model):
     for name in ("run/lock", "proc"):
         (desk.folder / name).mkdir(parents=True)

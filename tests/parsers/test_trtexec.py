@@ -236,6 +236,11 @@ def test_reason_of_a_public_log_is_the_assertion_of_the_dla():
     assert "isDLA(n->backend)" in reason_in(lines)
 
 
+def test_timing_cache_that_is_not_used_is_no_reason():
+    lines = ["[E] no such file", "[E] myelinCache: CRC mismatch, timing cache will not be used"]
+    assert reason_in([*lines, *AFTER_BUILD]) == "no such file"
+
+
 def test_bracket_that_ends_a_message_is_no_reason():
     assert cause_of(["API Usage Error (Parameter check failed", ")", "Engine set up failed"]) == (
         "API Usage Error (Parameter check failed"
