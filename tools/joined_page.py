@@ -1,17 +1,19 @@
-"""Write each page of the daemon as one file, by ``make docs``.
+"""Write each page as one file, by ``make docs``.
 
-A browser then needs one request: over TLS and a radio link each further file is a wait. The sources
-are in ``daemon/web/page``, the pages in ``daemon/web/static``.
+A browser then needs one request: over TLS and a radio link each further file is a wait, and a page
+that ``report`` or ``bench`` writes is kept as one file. The sources are in ``daemon/web/page``, the
+pages in ``daemon/web/static``.
 """
 
 import base64
+import hashlib
 import re
 from pathlib import Path
 
 from tegrascope.daemon.web.status_page import STATIC
 
 SOURCES = STATIC.with_name("page")
-PAGES = ("index.html", "run.html")
+PAGES = ("index.html", "run.html", "saved.html")
 
 # The scripts use this subset of the module syntax: a line each, nothing under another name.
 _IMPORT = re.compile(r'^import (.+) from "\./([\w.]+)"(?: with \{ type: "json" \})?;\n', re.M)
@@ -20,6 +22,10 @@ _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", r
 _SPARE = re.compile(r"^[ ]*(?:(?://|/?\*).*\n)?", re.M)
 _ICON = re.compile(r'(?<=<link rel="icon" href=")\w+\.svg')
 _STYLE = re.compile(r'<link rel="stylesheet" href="(\w+\.css)">')
+# The daemon sends its policy as a header; a page that is a file has it inside.
+_POLICY = "made by tools/joined_page.py"
+_JOINED_SCRIPT = re.compile(r'<script type="module">(.*?)</script>', re.S)
+_JOINED_STYLE = re.compile(r"<style>(.*?)</style>", re.S)
 _SCRIPT = re.compile(r'<script type="module" src="(\w+\.js)"></script>')
 
 
@@ -40,7 +46,23 @@ def join_page(page: Path) -> str:
         return f'<script type="module">{_SPARE.sub("", text)}</script>'
 
     text = page.read_text(encoding="utf-8")
-    return _SCRIPT.sub(script, _STYLE.sub(style, _ICON.sub(icon, text)))
+    joined = _SCRIPT.sub(script, _STYLE.sub(style, _ICON.sub(icon, text)))
+    return joined.replace(_POLICY, _policy_of(joined))
+
+
+def _policy_of(joined: str) -> str:
+    """Return the policy of a saved page: its own script and styles, and nothing of any host."""
+    scripts = _hashes(_JOINED_SCRIPT.findall(joined))
+    styles = _hashes(_JOINED_STYLE.findall(joined))
+    return f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:"
+
+
+def _hashes(parts: list[str]) -> str:
+    digests = []
+    for part in parts:
+        digest = base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
+        digests.append(f"'sha256-{digest}'")
+    return " ".join(digests)
 
 
 def _join_modules(folder: Path, entry: str) -> str:

@@ -112,16 +112,24 @@ def series(
     where other signals are there. ``interval`` is the median time between the latest samples.
     Steps begin at multiples of ``step_ns``; the first and the last one are whole.
     """
+    begin_ns = since_ns // step_ns * step_ns
+    end_ns = (until_ns // step_ns + 1) * step_ns - 1
+    # Each second of an open page asks for what memory has; the store is not read for it.
+    if timeline.covers(begin_ns):
+        blocks = timeline.blocks_since(begin_ns - 1, end_ns, is_shown)
+    else:
+        blocks = blocks_between(history, timeline, begin_ns - 1, end_ns, is_shown)
+    yield from series_of(blocks, since_ns, until_ns, step_ns)
+
+
+def series_of(
+    blocks: Iterator[Block], since_ns: int, until_ns: int, step_ns: int
+) -> Generator[str, None, None]:
+    """Yield the document of ``series`` from blocks of samples, oldest first."""
     numbers = range(since_ns // step_ns, until_ns // step_ns + 1)
-    begin_ns, end_ns = numbers.start * step_ns, numbers.stop * step_ns - 1
     yield f'{{"step":{step_ns / 1e9:.10g},"parts":['
     columns: tuple[str, ...] | None = None
     interval: float | None = None
-    # Each second of an open page asks for what memory has; the store is not read for it.
-    if timeline.covers(begin_ns):
-        blocks = timeline.blocks_since(begin_ns - 1, end_ns, _is_shown)
-    else:
-        blocks = blocks_between(history, timeline, begin_ns - 1, end_ns, _is_shown)
     # A clock that was set back begins a step again.
     for number, parts in groupby(_slices(blocks, step_ns), itemgetter(0)):
         if number not in numbers:
@@ -157,7 +165,8 @@ def _slices(
 
 
 @lru_cache(4096)
-def _is_shown(column: str) -> bool:
+def is_shown(column: str) -> bool:
+    """Return whether a column is a line of a chart."""
     return bool(_lines_of({column: (0.0,)}))
 
 

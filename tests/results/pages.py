@@ -1,8 +1,11 @@
 """Reads pages of HTML for tests."""
 
+import json
+import re
 from html.parser import HTMLParser
 
-VOID = {"meta", "br", "hr", "line", "path"}
+VOID = {"meta", "link", "br", "hr", "line", "path"}
+_SAVED = re.compile(r'<script type="application/json" id="saved">(.*?)</script>', re.S)
 
 
 class Page(HTMLParser):
@@ -31,3 +34,24 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if self.open:
             self.words.setdefault(self.open[-1], []).append(data)
+
+
+def saved_in(text):
+    """Return what the script of a page draws: the records of runs, and the timeline."""
+    return json.loads(_SAVED.search(text)[1])
+
+
+def check_asks_for_nothing(text, page):
+    """Nothing of the page comes from elsewhere, and its policy lets nothing in."""
+    (policy,) = [
+        value
+        for _, name, value in page.attributes
+        if name == "content" and value.startswith("default-src")
+    ]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    assert not {"img", "iframe", "object"} & set(page.seen)
+    addresses = [value for _, name, value in page.attributes if name in ("src", "href")]
+    assert all(value.startswith(("data:", "#run-")) for value in addresses)
+    assert not re.search(r"url\((?!#)|@import", text)
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]

@@ -9,7 +9,6 @@ import pytest
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.figures import difference
 from tegrascope.workbench.results.bench_page import report_page
-from tegrascope.workbench.results.document import thin
 from tegrascope.workbench.results.records import (
     BenchResult,
     Contention,
@@ -20,7 +19,7 @@ from tegrascope.workbench.results.records import (
 from tegrascope.workbench.results.summary import Measured, Round, summarise
 
 from .bench_fakes import SECOND, report, settings
-from .pages import Page
+from .pages import Page, check_asks_for_nothing, saved_in
 
 
 @pytest.fixture
@@ -76,40 +75,39 @@ def test_page_is_valid_and_asks_for_nothing(result):
     page = Page(text)
     assert page.seen.count("h1") == 1
     assert "<b>&net" in page.words["h1"]
-    assert not re.search(r"https?:|//[a-z]|url\(|@import", text)
-    assert not {"script", "img", "link", "iframe", "object"} & set(page.seen)
-    assert not [one for one in page.attributes if one[1] in ("src", "href", "onclick")]
-    assert ("meta", "content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
+    check_asks_for_nothing(text, page)
 
 
 def test_page_says_that_it_is_simulated(result):
-    assert "Simulated" in report_page(result, samples)
+    assert "Simulated:" in report_page(result, samples)
     real = result.model_copy(update={"is_simulated": False})
-    assert "Simulated" not in report_page(real, samples)
+    assert "Simulated:" not in report_page(real, samples)
 
 
-def test_figure_can_be_read_without_eyes_or_colours(result):
+def test_page_holds_the_rounds_and_the_telemetry_of_all_of_them(result):
     text = report_page(result, samples)
-    page = Page(text)
-    assert ("svg", "role", "img") in page.attributes
-    assert any("power, load and temperature" in words for words in page.words["title"])
-    (words,) = page.words["desc"]
-    assert words.startswith("Runs in the order of time: gpu, dla0, dla0, gpu.")
-    assert "Power VDD_IN: 5.0 to 11.0 W." in words
-    names = "".join(page.words["text"])
-    assert all(name in names for name in ("VDD_IN", "GPU", "DLA0 on", "tj", "gpu", "dla0"))
+    saved = saved_in(text)
+    assert [run["device"] for run in saved["runs"]] == ["gpu", "dla0", "dla0", "gpu"]
+    timeline = saved["timeline"]
+    assert [band[2] for band in timeline["bands"]] == ["gpu", "dla0", "dla0", "gpu"]
+    (part,) = timeline["series"]["parts"]
+    labels = [line["label"] for line in part["lines"]]
+    assert labels == ["VDD_IN", "GPU", "DLA0 on (gate)", "tj"]
+    watts = [means[0] for _, means, _ in part["rows"]]
+    assert sum(watts) / len(watts) == pytest.approx(8.0, abs=0.1)
+    assert timeline["total_rails"] == list(result.models[0].rounds[0].energy.total_rails)
 
 
-def test_page_without_samples_has_no_figure(result):
-    page = Page(report_page(result, lambda *_: WindowSlice()))
-    assert "svg" not in page.seen
-    assert "table" in page.seen
+def test_page_without_samples_has_its_tables(result):
+    text = report_page(result, lambda *_: WindowSlice())
+    assert saved_in(text)["timeline"]["series"]["parts"] == []
+    assert "table" in Page(text).seen
 
 
 def test_table_has_headers_for_rows_and_columns(result):
     page = Page(report_page(result, samples))
     scopes = [value for tag, name, value in page.attributes if (tag, name) == ("th", "scope")]
-    assert scopes.count("col") == 2
+    assert scopes.count("col") > 2
     assert scopes.count("row") >= 8
 
 
@@ -118,7 +116,7 @@ def test_wrong_speed_is_struck_through(result):
     wrong = model.accelerators[0].model_copy(update={"flags": {"wrong_outputs": 2}})
     models = (model.model_copy(update={"accelerators": (wrong, model.accelerators[1])}),)
     text = report_page(result.model_copy(update={"models": models}), samples)
-    struck = re.findall(r'class="doubtful">([^<]+)<', text)
+    struck = re.findall(r'class="doubtful"[^>]*>([^<]+)<', text)
     assert any("3.00&nbsp;ms" in cell for cell in struck)
     assert not any("17" in cell for cell in struck)
 
@@ -142,20 +140,11 @@ def test_models_together_have_a_section_of_their_own(result):
     both = Contention(planned_seconds=60.0, together=(pair, failed))
     page = Page(report_page(result.model_copy(update={"contention": both}), samples))
     assert "Together" in page.words["h2"]
-    assert page.seen.count("table") == 2
     assert "<b>0 on gpu" in page.words["th"]
     told = " ".join(page.words["li"])
     assert "100 J ± 2.0 % net, 1.2 W less (-2.0 to -0.50) than the same work alone" in told
     assert "failed, <out of memory>" in told
     assert "1.50× ±\xa06.7\xa0%" in page.words["td"]
-
-
-def test_long_bench_is_thinned_and_keeps_its_mean():
-    times = [i / 10 for i in range(50_000)]
-    column = [float(i % 10) for i in range(50_000)]
-    (piece,) = thin(times, column)
-    assert len(piece) <= 480
-    assert sum(value for _, value in piece) / len(piece) == pytest.approx(4.5, abs=0.02)
 
 
 def test_page_names_what_was_asked_for(result):

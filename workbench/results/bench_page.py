@@ -1,15 +1,17 @@
 """A benchmark's result as a document: the same rows for the terminal and for ``report.html``."""
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from ...collectors.models.files import BUILTIN_PREFIX
+from ...daemon.measure.blocks import Block as SampleBlock
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.dla import POWERED, SOURCES
-from ...daemon.measure.report import Environment, LockInReport
+from ...daemon.measure.report import Environment, LockInReport, RunReport
 from ...daemon.measure.run_text import (
     ABSENT,
     celsius,
@@ -26,7 +28,7 @@ from ...daemon.measure.run_text import (
 )
 from ...daemon.terminal import duration
 from ...parsers.values import DLAS
-from .document import Block, Facts, Heading, Items, Table, Text, draw, html_page, print_document
+from .document import Block, Facts, Heading, Items, Place, Table, Text, print_document
 from .layers import layer_blocks
 from .records import (
     AcceleratorResult,
@@ -39,17 +41,12 @@ from .records import (
     Placed,
     Together,
 )
+from .saved_page import SIMULATED_NOTICE, flag_blocks, html_page, runs_table, timeline_of
 from .sweep_page import sweep_blocks
 
 Samples = Callable[[int, int], WindowSlice]
 _Read = Callable[[AcceleratorResult], str | None]
 SIMULATED_TITLE = "SIMULATED: these figures are not from a real accelerator"
-FOOTER = (
-    "tegrascope {}. Module rail energy is measured by the module's own sensors; it compares runs"
-    " on one board, and is not a benchmark score."
-)
-
-
 _INTERRUPTED = "It was interrupted: this is what was measured until then."
 
 
@@ -106,7 +103,6 @@ def report_page(result: BenchResult, samples: Samples, published: Sequence[Besid
         if model.sweep is not None:
             blocks.append(Heading(model.model))
             blocks += sweep_blocks(model.sweep, result.settings, is_page=True)
-            blocks += _drawing(model, samples)
             continue
         winners = _winners(model)
         heading = "Which one?" if winners.items else "Figures"
@@ -116,19 +112,39 @@ def report_page(result: BenchResult, samples: Samples, published: Sequence[Besid
         blocks += _if(found, Heading("Beside published results", 3), _published(found))
         blocks += _if(model.checks, Heading("Caveats", 3), _grouped(model.checks))
         blocks += layer_blocks(model.accelerators, is_page=True)
-        blocks += _drawing(model, samples)
     if result.contention is not None:
         table, lines, about = _contention(result.contention)
         blocks += [Heading("Together"), about, *table, lines]
     blocks += [Heading("Where and how"), Facts(_facts(result))]
     blocks += _if(result.checks, _grouped(result.checks))
-    return html_page(f"{names}: tegrascope bench", blocks, FOOTER.format(result.tegrascope))
+    rounds = [one for model in result.models for one in model.rounds]
+    timeline = None
+    if rounds:
+        timeline = _timeline(rounds, samples)
+        blocks += [Heading("Over time"), Text(_ROUNDS, "under"), Place("timeline")]
+        blocks += [Heading("Rounds"), runs_table(rounds), *flag_blocks(rounds), Place("run")]
+    window = f"{names}: tegrascope bench"
+    return html_page(window, blocks, version=result.tegrascope, runs=rounds, timeline=timeline)
 
 
-SIMULATED_NOTICE = (
-    "Simulated: telemetry or accelerators are not real, and these figures say nothing about a"
-    " board."
+_ROUNDS = (
+    "Each band is a round: the darker part is the steady phase, the lighter ones are idle with the"
+    " model loaded. Times are in UTC."
 )
+
+
+def _timeline(rounds: Sequence[RunReport], samples: Samples) -> dict[str, Any]:
+    """Return the telemetry of all rounds and between them."""
+    rounds = sorted(rounds, key=lambda run: run.started_ns)
+    begin_ns, end_ns = rounds[0].started_ns, rounds[-1].ended_ns
+    cut = samples(begin_ns, end_ns)
+    # One offset for all, since the wall clock may be set during a benchmark.
+    offset_ns = rounds[0].started_wall_ns - begin_ns
+    wall_ns = array("q", (time_ns + offset_ns for time_ns in cut.times_ns))
+    blocks = iter([SampleBlock("bench", cut.times_ns, wall_ns, cut.columns)])
+    return timeline_of(
+        blocks, rounds, begin_ns + offset_ns, end_ns + offset_ns, offset_ns=offset_ns
+    )
 
 
 def _if(condition: object, *blocks: Block) -> tuple[Block, ...]:
@@ -172,19 +188,6 @@ def _remarks(model: ModelResult) -> list[Block]:
     ]
     found += [(one.device, one.nsys_problem) for one in every]
     return [Text(f"{device}: {words}") for device, words in found if words]
-
-
-def _drawing(model: ModelResult, samples: Samples) -> tuple[Block, ...]:
-    if not model.rounds:
-        return ()
-    title = f"{model.model}: power, load and temperature during the benchmark"
-    begin_ns, end_ns = model.rounds[0].started_ns, model.rounds[-1].ended_ns
-    drawing = draw(title, samples(begin_ns, end_ns), begin_ns, model.rounds, lambda run: run.device)
-    about = (
-        "Each band is a run, named by its accelerator: the darker part is the steady phase,"
-        " the lighter ones are idle with the model loaded."
-    )
-    return () if drawing is None else (Heading("Over time", 3), Text(about, "under"), drawing)
 
 
 def _facts(result: BenchResult) -> dict[str, str | None]:

@@ -1,6 +1,10 @@
 // Where the daemon is. It may lie behind a prefix, so all is relative to the page.
 
-const ROOT = new URL(document.documentElement.dataset.root, location.href);
+const { root } = document.documentElement.dataset;
+/** A saved page holds its data, and is read where no daemon is. */
+export const isSaved = root === undefined;
+
+const ROOT = new URL(root ?? ".", location.href);
 // A URL with a password in it can't be asked; the browser sends what it knows by itself.
 ROOT.username = ROOT.password = "";
 
@@ -9,6 +13,12 @@ const PATIENCE_MS = 10_000;
 /** Return the address of something that the daemon serves. */
 export function urlOf(path) {
   return new URL(path, ROOT).href;
+}
+
+/** Return the address of the page of a run; a saved page shows the run itself. */
+export function runUrl(id) {
+  const name = encodeURIComponent(id);
+  return isSaved ? `#run-${name}` : urlOf(`runs/${name}`);
 }
 
 /** Return a JSON document of the daemon; throws an Error that says what is wrong. */

@@ -2,7 +2,7 @@
 
 import { draw, make, set, tell } from "./dom.js";
 import { LEFT } from "./chart.js";
-import { urlOf } from "./api.js";
+import { runUrl } from "./api.js";
 import { clock } from "./words.js";
 
 const RIGHT = 8;
@@ -134,7 +134,7 @@ export class Lanes {
     for (const band of bands) {
       if (!this.links.has(band.id)) {
         const parts = ["title", "rect", "rect", "rect", "text"].map((tag) => draw(tag));
-        const link = draw("a", { href: urlOf(`runs/${band.id}`), "data-run": band.id, "data-begin": band.begin }, ...parts);
+        const link = draw("a", { href: runUrl(band.id), "data-run": band.id, "data-begin": band.begin }, ...parts);
         this.links.set(band.id, link);
         this.bands.append(link);
       }

@@ -4,17 +4,15 @@ import { ask, urlOf } from "./api.js";
 import { Charts } from "./charts.js";
 import { make, say, tell } from "./dom.js";
 import { bandOf, bandOfRow } from "./lanes.js";
-import { deadline, energy, facts, flags, latency, overlaps, placement, processes, telemetry } from "./run_sections.js";
+import { completed, flags, sectionsOf, summaryOf } from "./run_sections.js";
 import { Series } from "./series.js";
-import { duration, moment, zone } from "./words.js";
+import { moment } from "./words.js";
 
 const AGAIN_MS = 2000;
 const AROUND_SECONDS = 3;
 
 const at = (id) => document.getElementById(id);
 const id = location.pathname.split("/").at(-1);
-// What a record of an older release may not have.
-const NONE = { cold_start_seconds: {}, other_processes: [], overlapping_runs: [], phases: {}, quality: [], stages: {} };
 
 /** Show what is known of the run, and tell whether that is all there will be. */
 async function show() {
@@ -27,7 +25,7 @@ async function show() {
     at("simulated").hidden = !running.simulated;
     return false;
   }
-  const report = { ...NONE, ...(await ask(`api/v1/runs/${id}`)) };
+  const report = completed(await ask(`api/v1/runs/${id}`));
   head(report);
   const charts = make("div", { id: "charts" });
   const cursor = make("output", { id: "cursor" });
@@ -37,22 +35,17 @@ async function show() {
     make("div", { class: "bar" }, make("h2", { id: "timeline" }, "Timeline"), cursor),
     charts,
   );
-  const sections = [timeline, latency(report), deadline(report), energy(report), placement(report), telemetry(report), processes(report), overlaps(report)];
-  at("sections").replaceChildren(
-    ...[flags(report), ...sections, facts(report)].filter((one) => one !== null),
-  );
+  const sections = [flags(report), timeline, ...sectionsOf(report)];
+  at("sections").replaceChildren(...sections.filter((one) => one !== null));
   await drawTimeline(report, new Charts(charts, cursor), near.in_flight);
   return true;
 }
 
 function head(report) {
-  const started = report.started_wall_ns / 1e9;
-  const took = duration((report.ended_ns - report.started_ns) / 1e9);
   const simulated = report.environment.simulated || report.quality.includes("simulated");
   document.title = `${simulated ? "simulated · " : ""}${report.workload} on ${report.device} · tegrascope`;
   say(at("title"), `${report.workload} on ${report.device}`);
-  const words = [report.outcome, `${moment(started)} (${zone()})`, `for ${took}`, report.backend, simulated && "simulated"];
-  say(at("under"), words.filter(Boolean).join(" · "));
+  say(at("under"), summaryOf(report, simulated));
   at("simulated").hidden = !simulated;
   tell(at("outcome"), report.outcome === "ok" ? "" : `${report.outcome}: ${report.reason}`);
   at("json").replaceChildren(make("a", { href: urlOf(`api/v1/runs/${report.run_id}`) }, "This run as JSON"));

@@ -1,8 +1,8 @@
 // What a run's record holds, in words and tables; what it does not hold has no place.
 
-import { urlOf } from "./api.js";
+import { runUrl } from "./api.js";
 import { draw, explained, make, row, table } from "./dom.js";
-import { bytes, count, digits, hertz, joules, NOTHING, percent, rate, seconds, SPACE, watts } from "./words.js";
+import { bytes, count, digits, duration, hertz, joules, moment, NOTHING, percent, seconds, SPACE, watts, zone } from "./words.js";
 
 const WITHHOLDING = ["insufficient_samples", "aliased", "overlapped"];
 const FAULTS = { stands_still: "stands still", runs_back: "runs back", jumps: "jumps" };
@@ -26,6 +26,40 @@ const VERDICTS = {
 function section(id, title, ...children) {
   const heading = make("h2", { id }, title);
   return make("section", { "aria-labelledby": id }, heading, ...children);
+}
+
+// What a record of an older release may not have.
+const NONE = {
+  cold_start_seconds: {},
+  input_shapes: {},
+  other_processes: [],
+  overlapping_runs: [],
+  phases: {},
+  quality: [],
+  stages: {},
+  text: [],
+  worker_log: [],
+};
+
+/** Return a record with an empty value for what an older release does not write. */
+export function completed(record) {
+  return { ...NONE, ...record };
+}
+
+/** Return the sections of a run, apart from its timeline; what the record lacks has none. */
+export function sectionsOf(report) {
+  const sections = [
+    figures(report), latency(report), deadline(report), energy(report), placement(report), telemetry(report),
+    processes(report), overlaps(report), worker(report), facts(report),
+  ];
+  return sections.filter((one) => one !== null);
+}
+
+/** Return the line below the title of a run: how it ended, when, and where. */
+export function summaryOf(report, isSimulated) {
+  const started = `${moment(report.started_wall_ns / 1e9)} (${zone()})`;
+  const took = `for ${duration((report.ended_ns - report.started_ns) / 1e9)}`;
+  return [report.outcome, started, took, report.backend, isSimulated && "simulated"].filter(Boolean).join(" · ");
 }
 
 const paragraph = (...words) => make("p", {}, ...words);
@@ -73,7 +107,16 @@ function distribution(caption, told) {
   return made;
 }
 
-export function latency(report) {
+/** The text of the run, as the log and the commands print it. */
+function figures(report) {
+  if (report.text.length === 0) return null;
+  const list = report.text.flatMap(({ label, value, unit, interval }) => [
+    make("dt", {}, label), make("dd", {}, [[value, unit].filter(Boolean).join(SPACE), interval].filter(Boolean).join(" ")),
+  ]);
+  return section("figures", "Figures", make("dl", {}, ...list));
+}
+
+function latency(report) {
   if (!report.latency) return null;
   const told = report.latency;
   const words = `${count(told.count)} inferences of the steady phase: mean ${seconds(told.mean_seconds)}`;
@@ -98,7 +141,7 @@ export function latency(report) {
   return section("latency", "Latency", ...parts);
 }
 
-export function deadline(report) {
+function deadline(report) {
   const told = report.deadline;
   if (!told) return null;
   const limit = seconds(told.deadline_seconds);
@@ -113,7 +156,7 @@ export function deadline(report) {
   return section("deadline", "Deadline", ...parts);
 }
 
-export function energy(report) {
+function energy(report) {
   const told = report.energy;
   if (!told) return null;
   const parts = [];
@@ -172,8 +215,9 @@ export function energy(report) {
   const rows = Object.entries(told.rails).map(([name, rail]) => [
     told.total_rails.includes(name) ? name : `${name} (not in the total)`,
     watts(rail.mean_watts), watts(rail.baseline_watts), joules(rail.gross_joules), joules(rail.net_joules),
+    joules(rail.counter_joules),
   ]);
-  parts.push(table("Rails", ["rail", "mean power", "idle power", "gross", "net"], rows));
+  parts.push(table("Rails", ["rail", "mean power", "idle power", "gross", "net", "by its own counter"], rows));
   return section("energy", "Energy", ...parts);
 }
 
@@ -196,7 +240,7 @@ function energyRow(heads, most, [name, whole, interval, each, eachInterval], rep
   return line;
 }
 
-export function placement(report) {
+function placement(report) {
   const built = report.built;
   if (!built) return null;
   const { verdict, dla_layers: dla, gpu_layers: gpu, reformat_layers: reformat, loadables } = built.placement;
@@ -218,7 +262,7 @@ export function placement(report) {
   return section("placement", "Placement", ...parts);
 }
 
-export function telemetry(report) {
+function telemetry(report) {
   const told = report.telemetry;
   if (!told) return null;
   const loads = Object.entries(told.utilization).map(([name, one]) => [
@@ -248,7 +292,7 @@ export function telemetry(report) {
   return section("telemetry", "The machine meanwhile", lead, ...parts.filter(Boolean));
 }
 
-export function processes(report) {
+function processes(report) {
   if (report.other_processes.length === 0) return null;
   const heads = ["process", "CPU time", "DLA time"];
   const rows = report.other_processes.map((one) => [
@@ -260,18 +304,25 @@ export function processes(report) {
   return section("processes", "Other processes meanwhile", table(caption, heads, rows));
 }
 
-export function overlaps(report) {
+function overlaps(report) {
   if (report.overlapping_runs.length === 0) return null;
   const items = report.overlapping_runs.map((id) =>
-    make("li", {}, make("a", { href: urlOf(`runs/${encodeURIComponent(id)}`) }, id)),
+    make("li", {}, make("a", { href: runUrl(id) }, id)),
   );
   const words = "The rails show the sum of this run and of these; neither is given a share of it.";
   return section("overlaps", "Runs that overlapped it", paragraph(words), make("ul", {}, ...items));
 }
 
-export function facts(report) {
+function worker(report) {
+  if (report.worker_log.length === 0) return null;
+  const lines = report.worker_log.map((line) => make("li", {}, line));
+  return section("worker", "Last lines of the worker", make("ul", {}, ...lines));
+}
+
+function facts(report) {
   const { environment: where, built } = report;
   const versions = Object.entries(where.versions).map(([name, version]) => `${name} ${version}`);
+  const inputs = Object.entries(report.input_shapes).map(([name, shape]) => `${name} ${shape.join("x")}`);
   const known = {
     run: report.run_id,
     model: report.model,
@@ -279,6 +330,7 @@ export function facts(report) {
     "back-end": report.backend,
     precision: built?.requested_precision,
     batch: report.batch,
+    inputs: inputs.join(", "),
     "late by": (report.lateness_seconds ?? null) === null ? null : seconds(report.lateness_seconds),
     "peak memory of the worker": report.process_peak_bytes ? bytes(report.process_peak_bytes) : null,
     "peak memory on the device": report.device_peak_bytes ? bytes(report.device_peak_bytes) : null,

@@ -1,6 +1,6 @@
 // The table of runs, newest first.
 
-import { urlOf } from "./api.js";
+import { runUrl } from "./api.js";
 import { make, marks, row, table } from "./dom.js";
 import { count, duration, joules, moment, NOTHING, perUnit, rate, seconds } from "./words.js";
 
@@ -29,7 +29,7 @@ export class RunsTable {
 
 function line(run, isInFlight, isSimulated, isGone = false) {
   const flags = run.quality.filter((flag) => flag !== "simulated" || !isSimulated);
-  const link = make("a", { href: urlOf(`runs/${run.run_id}`) }, run.workload);
+  const link = make("a", { href: runUrl(run.run_id) }, run.workload);
   // What stands in the record of a run in flight is only for the case that nobody ends it.
   const outcome = isInFlight
     ? [isGone ? "not known" : "running"]

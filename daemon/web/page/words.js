@@ -1,5 +1,7 @@
 // Figures as a person reads them: three digits, and the unit that fits, on one line with them.
 
+import { isSaved } from "./api.js";
+
 export const NOTHING = "–";
 /** Between a number and its unit no line ends. */
 export const SPACE = "\u00a0";
@@ -31,18 +33,26 @@ export const percent = (value) =>
 
 const two = (number) => String(number).padStart(2, "0");
 
-/** Print the time of day, where the reader is. */
-export function clock(time, withSeconds = true) {
+/** Return a date whose parts in UTC are those of the clock that the reader is shown. */
+function clockOf(time) {
   const date = new Date(time * 1000);
-  const minutes = `${two(date.getHours())}:${two(date.getMinutes())}`;
-  return withSeconds ? `${minutes}:${two(date.getSeconds())}` : minutes;
+  // A saved page goes to readers in other zones: all see one time, that of its tables.
+  if (!isSaved) date.setTime(date.getTime() - date.getTimezoneOffset() * 60_000);
+  return date;
+}
+
+/** Print the time of day: where the reader is, or in UTC on a saved page. */
+export function clock(time, withSeconds = true) {
+  const date = clockOf(time);
+  const minutes = `${two(date.getUTCHours())}:${two(date.getUTCMinutes())}`;
+  return withSeconds ? `${minutes}:${two(date.getUTCSeconds())}` : minutes;
 }
 
 /** Print the day as well, unless it is today. */
 export function moment(time) {
-  const date = new Date(time * 1000);
-  if (date.toDateString() === new Date().toDateString()) return clock(time);
-  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(time)}`;
+  const day = clockOf(time).toISOString().slice(0, 10);
+  const today = clockOf(Date.now() / 1000).toISOString().slice(0, 10);
+  return day === today && !isSaved ? clock(time) : `${day} ${clock(time)}`;
 }
 
 /** Print a stretch of time that a person waits. */
@@ -61,6 +71,7 @@ export function ago(value) {
 
 /** Print the zone of all times of day. */
 export function zone() {
+  if (isSaved) return "UTC";
   const minutes = -new Date().getTimezoneOffset();
   const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
   return `UTC${minutes < 0 ? "−" : "+"}${two(hours)}:${two(rest)}`;

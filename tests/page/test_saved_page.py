@@ -1,0 +1,105 @@
+"""The pages of ``report`` and ``bench`` in a real browser: from a file, without any daemon."""
+
+import pytest
+
+from tegrascope.collectors.base import SYSTEM_CLOCK
+from tegrascope.daemon.store.history import History
+from tegrascope.workbench.results.bench_page import report_page
+from tegrascope.workbench.results.records import BenchResult
+from tegrascope.workbench.results.runs_page import page_of_run, page_since
+from tegrascope.workbench.results.summary import Measured, Round, summarise
+from tests.results.bench_fakes import settings
+
+from .test_run_page import ENERGY, LATENCY, text
+from .test_status_page import AUDIT, telemetry
+
+LOOKS = [(1280, True), (390, False)]
+
+
+@pytest.fixture
+def filled(board):
+    """A board with a minute of telemetry and two runs."""
+    board.fill(telemetry, 60, 1, 0.5)
+    board.finish(50, 12, device="gpu", workload="yolo", inferences=10)
+    board.finish(30, 20, inferences=4000, latency=LATENCY, energy=ENERGY, quality=("not_steady",))
+    board.timeline.seal()
+    board.store.flush()
+    return board
+
+
+@pytest.fixture
+def open_file(show, tmp_path):
+    """Write a page and open it as a file."""
+
+    def begin(page, **look):
+        path = tmp_path / "page.html"
+        path.write_text(page, encoding="utf-8")
+        tab = show(path.as_uri(), **look)
+        tab.wait_for("document.querySelector('#power path.curve')")
+        return tab
+
+    return begin
+
+
+def check_is_whole(tab):
+    assert tab.run(AUDIT) == []
+    assert tab.complaints == []
+    assert [url for url in tab.asked if not url.startswith("file:")] == []
+
+
+@pytest.mark.parametrize(("width", "dark"), LOOKS, ids=["wide", "phone"])
+def test_stretch_of_time_shows_each_run_at_a_click(filled, open_file, width, dark):
+    page = page_since(History(filled.store.path), 3600, SYSTEM_CLOCK.wall_ns())
+    tab = open_file(page, width=width, dark=dark)
+    bands = "[...document.querySelectorAll('#lanes a')].map(a => a.textContent).join()"
+    tab.wait_for(f"{bands}.includes('resnet on dla0') && {bands}.includes('yolo on gpu')")
+    assert text(tab, "latency") == ""
+    tab.run("[...document.querySelectorAll('tbody th a')].at(-1).click()")
+    tab.wait_for("document.querySelector('#latency')")
+    assert "p99.9 9.00 ms" in text(tab, "latency")
+    assert "energy per inference 60.0 mJ ± 4.2 %" in text(tab, "figures")
+    assert "not_steady" in text(tab, "flags")
+    tab.run("document.querySelector('#lanes a[data-run]').dispatchEvent(new MouseEvent('click'))")
+    tab.wait_for("!document.querySelector('#latency')")
+    assert "inferences 10" in text(tab, "figures")
+    check_is_whole(tab)
+
+
+def test_one_run_is_shown_at_once(filled, open_file):
+    made = next(History(filled.store.path).runs())
+    tab = open_file(page_of_run(History(filled.store.path), made["run_id"]))
+    assert "p50 (median) 2.00 ms" in text(tab, "latency")
+    assert "232 J to 252 J" in text(tab, "energy")
+    assert "UTC" in tab.run("document.querySelector('#run .under').innerText")
+    check_is_whole(tab)
+
+
+def test_run_whose_record_is_elsewhere_is_named(filled, open_file):
+    tab = open_file(page_since(History(filled.store.path), 3600, SYSTEM_CLOCK.wall_ns()))
+    tab.run("location.hash = '#run-0193'")
+    tab.wait_for("document.getElementById('run').innerText.includes('report --run 0193')")
+    check_is_whole(tab)
+
+
+@pytest.mark.parametrize(("width", "dark"), LOOKS, ids=["wide", "phone"])
+def test_benchmark_shows_its_rounds(filled, open_file, width, dark):
+    rounds = [
+        filled.finish(ago, 10, device=device, inferences=4000, latency=LATENCY, energy=ENERGY)
+        for ago, device in ((40, "gpu"), (25, "dla0"))
+    ]
+    entries = []
+    for one in rounds:
+        entries.append(Measured(look=one, status="ok", reason=None, rounds=[Round(one)]))
+    result = BenchResult(
+        tegrascope="0",
+        started_wall_ns=rounds[0].started_wall_ns,
+        ended_wall_ns=rounds[0].started_wall_ns + 10**10,
+        settings=settings("<b>&net"),
+        models=(summarise("<b>&net", entries, rounds),),
+    )
+    tab = open_file(report_page(result, filled.timeline.cut), width=width, dark=dark)
+    assert tab.run("document.querySelectorAll('tbody th a').length") == 2
+    tab.run("document.querySelector('tbody th a').click()")
+    tab.wait_for("document.querySelector('#latency')")
+    assert "p50 (median) 2.00 ms" in text(tab, "latency")
+    check_is_whole(tab)
