@@ -65,12 +65,12 @@ def named(one):
     return [cause.name for cause in one.causes]
 
 
-def test_a_lower_power_mode_is_the_cause_and_its_clocks_bound_its_share(figures):
+def test_a_lower_power_mode_is_the_cause_and_its_clocks_are_named(figures):
     slow = Place(power_mode="15W", gpu=0.65e9)
     latency = figures(bench(), bench(slow, 2))["latency"]
     assert latency.verdict == "worse"
     (cause,) = latency.causes
-    assert (cause.name, cause.certainty, cause.share) == ("power_mode", "at_most", 1.0)
+    assert (cause.name, cause.certainty) == ("power_mode", "known_direction")
     assert "15W in B, MAXN in A" in cause.sentence
     assert "gpu clock" in cause.sentence
 
@@ -81,12 +81,10 @@ def test_a_faster_result_is_explained_too(figures):
     assert "A launches layer by layer, B as a CUDA graph" in latency.causes[0].sentence
 
 
-def test_copies_are_measured_by_the_stages(figures):
+def test_copies_explain_what_does_without_them(figures):
     without = Place(transfers=False, batch=8)
     latency = figures(bench(without), bench(Place(batch=8), 2))["latency"]
-    (cause,) = latency.causes
-    assert (cause.name, cause.certainty) == ("transfers", "measured")
-    assert cause.share > 0.8
+    assert named(latency) == ["transfers"]
 
 
 def test_a_larger_batch_explains_latency_and_a_smaller_one_throughput(figures):
@@ -98,11 +96,11 @@ def test_a_larger_batch_explains_latency_and_a_smaller_one_throughput(figures):
     assert found["net_energy"].causes[0].certainty == "known_direction"
 
 
-def test_throttling_and_mode_are_both_named_with_the_bound_of_the_clocks(figures):
+def test_throttling_and_mode_are_both_named_with_the_lower_clocks(figures):
     slow = Place(power_mode="30W", gpu=0.9e9, dip=0.6, throttled=4)
     latency = figures(bench(stages=False), bench(slow, 2, stages=False))["latency"]
-    assert named(latency) == ["throttling", "power_mode"]
-    assert {cause.certainty for cause in latency.causes} == {"at_most"}
+    assert named(latency) == ["power_mode", "throttling"]
+    assert all("gpu clock" in cause.sentence for cause in latency.causes)
     assert figures(bench(), bench(Place(throttled=4, dip=0.6), 2))["latency"].causes[0].name == (
         "throttling"
     )
@@ -134,12 +132,12 @@ def test_a_difference_without_a_cause_is_stated(compare):
     assert "latency p50: no known difference explains it" in out
 
 
-def test_causes_are_printed_in_their_order_with_share_and_reason(compare):
+def test_causes_are_printed_in_their_order_with_the_reason(compare):
     slow = Place(gpu=0.65e9, locked=False, jetpack="5.1.2")
     _, out, _ = compare(bench(stages=False), bench(slow, 2, stages=False), options=())
     words = " ".join(out.split())
     assert "latency p50: " in words
-    assert "more in B, because of 1. clocks (at most 100 % of it): gpu clock 64" in words
+    assert "more in B, because of 1. clocks: gpu clock 64" in words
     assert "2. versions (possibly): JetPack 5.1.2 in B, 6.0 in A" in words
     assert "throughput: " in words
 
@@ -365,7 +363,7 @@ def test_one_dla_core_is_slower_than_two_published_ones(figures):
     assert (throughput.a.value, throughput.verdict) == (285, "unclear")
     assert named(throughput) == ["accelerator", "versions"]
     cause = throughput.causes[0]
-    assert (cause.certainty, cause.share) == ("at_most", 1.0)
+    assert cause.certainty == "known_direction"
     assert cause.sentence == "DLA cores: 1 in B, 2 in A"
 
 
@@ -420,6 +418,6 @@ def test_every_key_and_every_cause_is_documented():
     page = (Path(__file__).parents[2] / "docs/compare.md").read_text(encoding="utf-8")
     schema = Comparison.model_json_schema()
     names = {*keys_of(schema), *schema["$defs"]["Cause"]["properties"]["name"]["enum"]}
-    assert {"is_unexplained", "parts_seconds", "build_circumstances"} <= names
+    assert {"is_unexplained", "clocks_hertz", "build_circumstances"} <= names
     for name in names:
         assert f"`{name}`" in page, name

@@ -28,7 +28,7 @@ from .causes import Cause, CauseName, Cost, causes_of
 from .sides import MeasuredContext, Side, pairs_of, published_side, refusal, sides_of
 
 # Raised whenever a key changes its meaning or goes; new keys may come at any time.
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2
 # Smaller differences are not explained: intervals do not contain what changes between sessions.
 LEAST_DIFFERENCE = 0.02
 # A difference without an interval is explained from here on: steady rounds lie within it.
@@ -79,7 +79,7 @@ class Compared(Record):
     Attributes:
         difference: B less A, with its interval if both have one; ``ratio`` is B over A.
         verdict: Whether B is better; ``unclear`` without an interval.
-        causes: The most important one first; empty if the difference is too small to explain.
+        causes: In the order of their weight; empty if the difference is too small to explain.
         opposed: Causes with a known direction that work against the difference.
         is_unexplained: It is large enough, and nothing known differs that explains it.
     """
@@ -128,7 +128,7 @@ class Comparison(Record):
         too_wide: Costs of which no figure can show whether it is worse by the limit.
     """
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     tegrascope: str = __version__
     pairs: tuple[Pair, ...] = ()
     refused: tuple[Refused, ...] = ()
@@ -271,8 +271,8 @@ def _compared(kind: _Kind, a: Side, b: Side) -> Compared:
     if size < 1 + least:
         return found
     good, bad = (a, b) if not is_better else (b, a)
-    causes = causes_of(good, bad, kind.cost, size)
-    against = causes_of(bad, good, kind.cost, size)
+    causes = causes_of(good, bad, kind.cost)
+    against = causes_of(bad, good, kind.cost)
     opposed = tuple(one.name for one in against if one.certainty != "possible")
     changes = {"causes": causes, "opposed": opposed, "is_unexplained": not causes}
     return found.model_copy(update=changes)
@@ -344,15 +344,9 @@ def _words(one: Compared) -> str:
     return f"{percent(abs(ratio - 1))} {'more' if ratio > 1 else 'less'} in B"
 
 
-_CERTAINTY = {"known_direction": "how much is not known", "possible": "possibly"}
-
-
 def _sentence(cause: Cause) -> str:
-    certainty = _CERTAINTY.get(cause.certainty)
-    if cause.share is not None:
-        most = "at most " if cause.certainty == "at_most" else ""
-        certainty = f"{most}{100 * cause.share:.0f} % of it"
-    return f"{cause.name} ({certainty}): {cause.sentence}"
+    doubt = " (possibly)" if cause.certainty == "possible" else ""
+    return f"{cause.name}{doubt}: {cause.sentence}"
 
 
 def beside_published(result: BenchResult) -> Iterator[Beside]:

@@ -37,8 +37,6 @@ class MeasuredContext(Record):
         dla_cores: Those that worked together.
         optimization_level: ``None`` for a run: its record does not have it.
         sample_shapes: Shape of each input without its first dimension.
-        parts_seconds: Medians of an inference: ``copies``, ``compute``, and ``host``, which is the
-            rest of its latency.
         throttled_ratio: Share of the rounds that throttled.
         background: Load before the benchmark.
         others_cores: CPU cores that other processes used meanwhile, on average.
@@ -53,7 +51,6 @@ class MeasuredContext(Record):
     optimization_level: NonNegativeInt | None = None
     process: Process = Process()
     sample_shapes: dict[str, tuple[int, ...]] = {}
-    parts_seconds: dict[str, NonNegativeFloat] = {}
     clocks_hertz: dict[str, NonNegativeFloat] = {}
     throttled_ratio: Ratio = 0.0
     hottest_celsius: float | None = None
@@ -178,7 +175,6 @@ def _side(
         },
         "others_cores": fmean(map(_others_cores, runs)) if runs else None,
         "disturbed": [flag for flag in _DISTURBED if flag in one.flags],
-        "parts_seconds": _parts(one),
     }
     return Side(
         label,
@@ -285,15 +281,6 @@ def _others_cores(run: RunReport) -> float:
     seconds = sum(span.seconds for span in spans)
     used = sum(one.cpu_seconds or 0.0 for one in run.other_processes)
     return used / seconds if seconds else 0.0
-
-
-def _parts(one: AcceleratorResult) -> dict[str, float]:
-    found = {stage: spent.p50_seconds for stage, spent in one.stages.items()}
-    if one.latency is None or "compute" not in found or not one.latency.p50_seconds:
-        return {}
-    copies, compute = found.get("h2d", 0.0) + found.get("d2h", 0.0), found["compute"]
-    host = max(0.0, one.latency.p50_seconds - copies - compute)
-    return {"copies": copies, "compute": compute, "host": host}
 
 
 def refusal(a: Side, b: Side, *, across: bool) -> str | None:
