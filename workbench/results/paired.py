@@ -15,9 +15,11 @@ and the rounding counts in full.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from math import erf, exp, fsum, hypot, inf, isnan, pi, sqrt
 from statistics import fmean
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.energy import Curve, settled
@@ -62,6 +64,202 @@ class Readings(NamedTuple):
         return (self.times_ns[0] + self.times_ns[-1]) / 2e9
 
 
+def power_of(
+    cut: WindowSlice, report: RunReport, rule: RailRule | None, environment: Environment
+) -> RoundPower | None:
+    """Return the readings of a run in its steady phase and its idle phases.
+
+    ``None`` if the rails do not add up to the module, or without two settled idle phases.
+    """
+    cut = timed(cut)
+    columns = RAIL_POWER.by_label(cut.columns)
+    if rule is None or not columns.keys() >= set(rule.total):
+        return None
+    rails = [columns[name] for name in rule.total]
+    rows = []
+    for at, *watts in zip(cut.times_ns, *rails, strict=True):
+        if not any(map(isnan, watts)):
+            rows.append((at, watts))
+    reading = timing(environment, late_seconds=late_seconds(cut))
+    window = report.phases["steady"]
+    late = window.begin_ns + round(reading.skipped * 1e9)
+    work = _within(rows, Span(begin_ns=min(late, window.end_ns), end_ns=window.end_ns))
+    idle = []
+    for phase in IDLE_PHASES:
+        if phase in report.phases:
+            idle.append(_within(rows, settled(report.phases[phase], reading)))
+    fewest = min(len(readings.times_ns) for readings in (work, *idle))
+    if fewest < FEWEST_POINTS or len(idle) < 2:
+        return None
+    steps = [rule.step_watts(name) for name in rule.total]
+    return RoundPower(window.seconds, report.inferences, steps, work, idle)
+
+
+def _within(rows: Sequence[tuple[int, Sequence[float]]], span: Span) -> Readings:
+    """Return the readings of all rails inside a span, its edges left out."""
+    times, watts = [], []
+    for at, of_rails in rows:
+        if span.begin_ns < at < span.end_ns:
+            times.append(at)
+            watts.append(of_rails)
+    return Readings(times, list(zip(*watts, strict=True)))
+
+
+def _watts(readings: Readings) -> float:
+    """Return the mean power of all rails together."""
+    return fsum(map(fmean, readings.rails))
+
+
+# --- arithmetic of rows ---------------------------------------------------------------------------
+
+Rows: TypeAlias = Sequence[Sequence[float]]
+
+
+def _products(one: Sequence[float], other: Sequence[float]) -> list[float]:
+    return [a * b for a, b in zip(one, other, strict=True)]
+
+
+def _scaled(row: Sequence[float], factor: float) -> list[float]:
+    return [factor * value for value in row]
+
+
+def _sums(one: Sequence[float], other: Sequence[float]) -> list[float]:
+    return [a + b for a, b in zip(one, other, strict=True)]
+
+
+def _dots(rows: Rows, vector: Sequence[float]) -> list[float]:
+    """Return a matrix times a vector."""
+    return [dot(row, vector) for row in rows]
+
+
+def _squared_distance(one: Sequence[float], other: Sequence[float]) -> float:
+    return fsum((a - b) ** 2 for a, b in zip(one, other, strict=True))
+
+
+def _gains(design: Rows, weights: Sequence[float], counts: Sequence[float]) -> list[list[float]]:
+    """Return what the mean of each group adds to each coefficient, groups weighted."""
+    columns = list(zip(*design, strict=True))
+    normal = [_dots(columns, _products(weights, column)) for column in columns]
+    return [_products(counts, _dots(design, row)) for row in inverse(normal)]
+
+
+# --- readings that were rounded -------------------------------------------------------------------
+
+
+class _Rounded:
+    """The readings of a rail in one phase, and what they were before they were rounded.
+
+    That is expected for a level and a spread: ``expect`` takes both, and the answers follow. Equal
+    readings are counted, so shapes are (values,).
+    """
+
+    def __init__(self, readings: Sequence[float], step: float) -> None:
+        self.count = len(readings)
+        self._readings = readings
+        self._half_step = step / 2
+        counts = Counter(readings)
+        self._values, self._counts = list(counts), list(counts.values())
+        self._spread = 0.0
+        # Of each value before it was rounded, in spreads from the level.
+        self._means: list[float] = []
+        self._variances: list[float] = []
+        self._squares: list[float] = []
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all readings are equal."""
+        return len(self._values) == 1
+
+    def squares_about(self, level: float) -> float:
+        """Return the sum of squared distances of the readings, as they are, from a level."""
+        return dot(self._counts, [(value - level) ** 2 for value in self._values])
+
+    def expect(self, level: float, spread: float) -> None:
+        """Take a level and a standard deviation for true."""
+        self._spread = spread
+        self._means, self._variances, self._squares = [], [], []
+        for value in self._values:
+            low = (value - self._half_step - level) / spread
+            high = (value + self._half_step - level) / spread
+            mean, variance = _cell(low, high)
+            self._means.append(mean)
+            self._variances.append(variance)
+            self._squares.append(mean**2 + variance)
+
+    @property
+    def error(self) -> float:
+        """The mean distance from the level before rounding."""
+        return self._spread * dot(self._counts, self._means) / self.count
+
+    @property
+    def squares(self) -> float:
+        """The sum of squared distances from the level before rounding."""
+        return self._spread * self._spread * dot(self._counts, self._squares)
+
+    @property
+    def known_share(self) -> float:
+        """The share of the variance that rounding left visible."""
+        return max(1 - dot(self._counts, self._variances) / self.count, 1e-6)
+
+    @property
+    def residuals(self) -> list[float]:
+        """The distance of each reading from the level before rounding."""
+        means = dict(zip(self._values, self._means, strict=True))
+        return [self._spread * means[value] for value in self._readings]
+
+
+def _cell(low: float, high: float) -> tuple[float, float]:
+    """Return mean and variance of a standard normal number between two limits."""
+    share = (erf(high / sqrt(2)) - erf(low / sqrt(2))) / 2
+    if share < 1e-12:
+        nearest = min(max(0.0, low), high)
+        return nearest, 0.0
+    at_low, at_high = _density(low), _density(high)
+    mean = (at_low - at_high) / share
+    return mean, max(1 + (low * at_low - high * at_high) / share - mean * mean, 0.0)
+
+
+def _density(z: float) -> float:
+    """Return the density of the standard normal distribution."""
+    return exp(-z * z / 2) / sqrt(2 * pi)
+
+
+def _first_variance(groups: Sequence[_Rounded], levels: Sequence[float], step: float) -> float:
+    """Return the variance of readings before they were rounded, by that of the readings."""
+    count, squares = 0, []
+    for group, level in zip(groups, levels, strict=True):
+        count += group.count
+        squares.append(group.squares_about(level))
+    return max(fsum(squares) / count - step * step / 12, (step / 8) ** 2)
+
+
+def _next_variance(groups: Sequence[_Rounded], step: float) -> float:
+    """Return the variance of readings before they were rounded, by what is expected of them."""
+    count, squares = 0, []
+    for group in groups:
+        count += group.count
+        squares.append(group.squares)
+    return max(fsum(squares) / count, (step / 12) ** 2)
+
+
+def _rounding(groups: Sequence[_Rounded], variance: float, step: float) -> float:
+    """Return the standard deviation of the mean of rounded readings with noise of a variance.
+
+    Readings that never differ show no noise.
+    """
+    if all(group.is_constant for group in groups):
+        variance = 0.0
+    # The Fourier series of the error by rounding: noise damps its higher terms first.
+    terms = []
+    for k in range(1, 8):
+        amplitude = step / (pi * k)
+        terms.append((amplitude * exp(-2 * (pi * k / step) ** 2 * variance)) ** 2 / 2)
+    return sqrt(fsum(terms))
+
+
+# --- the fit of one rail --------------------------------------------------------------------------
+
+
 class _Fit(NamedTuple):
     """Coefficients of a regression on the readings of a rail, and their errors.
 
@@ -73,227 +271,216 @@ class _Fit(NamedTuple):
     coefficients: list[float]
     residuals: list[list[float]]
     gains: list[list[float]]
-    rounding: list[float]
+    rounding: tuple[float, float]
 
     def series(self, contrast: Sequence[float]) -> list[list[float]]:
         """Return residuals whose means over the groups add up to the contrast's error."""
-        shares = [dot(contrast, column) for column in zip(*self.gains, strict=True)]
-        return [[s * e for e in one] for s, one in zip(shares, self.residuals, strict=True)]
+        shares = _dots(list(zip(*self.gains, strict=True)), contrast)
+        return [_scaled(row, share) for row, share in zip(self.residuals, shares, strict=True)]
 
 
-def power_of(
-    cut: WindowSlice, report: RunReport, rule: RailRule | None, environment: Environment
-) -> RoundPower | None:
-    """Return the readings of a run in its steady phase and its idle phases.
-
-    ``None`` if the rails do not add up to the module, or without two settled idle phases.
-    """
-    cut = timed(cut)
-    columns = RAIL_POWER.by_label(cut.columns)
-    if rule is None or not all(name in columns for name in rule.total):
-        return None
-    reading = timing(environment, late_seconds=late_seconds(cut))
-    rows = [
-        (at, watts)
-        for at, *watts in zip(cut.times_ns, *(columns[name] for name in rule.total), strict=True)
-        if not any(map(isnan, watts))
-    ]
-
-    def within(span: Span) -> Readings:
-        inside = [row for row in rows if span.begin_ns < row[0] < span.end_ns]
-        return Readings([at for at, _ in inside], list(zip(*(w for _, w in inside), strict=True)))
-
-    window = report.phases["steady"]
-    late = window.begin_ns + round(reading.skipped * 1e9)
-    work = within(Span(begin_ns=min(late, window.end_ns), end_ns=window.end_ns))
-    idle = [
-        within(settled(report.phases[phase], reading))
-        for phase in IDLE_PHASES
-        if phase in report.phases
-    ]
-    if min(len(one.times_ns) for one in (work, *idle)) < FEWEST_POINTS or len(idle) < 2:
-        return None
-    steps = [rule.step_watts(name) for name in rule.total]
-    return RoundPower(window.seconds, report.inferences, steps, work, idle)
-
-
-def _cell(low: float, high: float) -> tuple[float, float]:
-    """Return mean and variance of a standard normal number between two limits."""
-    share = (erf(high / sqrt(2)) - erf(low / sqrt(2))) / 2
-    if share < 1e-12:
-        nearest = min(max(0.0, low), high)
-        return nearest, 0.0
-    at_low, at_high = (exp(-z * z / 2) / sqrt(2 * pi) for z in (low, high))
-    mean = (at_low - at_high) / share
-    return mean, max(1 + (low * at_low - high * at_high) / share - mean * mean, 0.0)
-
-
-def _gains(
-    design: Sequence[Sequence[float]], weights: Sequence[float], counts: Sequence[float]
-) -> list[list[float]]:
-    """Return what the mean of each group adds to each coefficient, groups weighted."""
-    columns = list(zip(*design, strict=True))
-    normal = [
-        [fsum(w * x * y for w, x, y in zip(weights, a, b, strict=True)) for b in columns]
-        for a in columns
-    ]
-    return [
-        [n * dot(row, x) for n, x in zip(counts, design, strict=True)] for row in inverse(normal)
-    ]
-
-
-def _watts(readings: Readings) -> float:
-    return fsum(map(fmean, readings.rails))
-
-
-def _noise(cells: Sequence["Counter[float]"], levels: Sequence[float], step: float) -> float:
-    """Return the variance of readings before they were rounded, by that of the readings."""
-    count = fsum(fsum(cell.values()) for cell in cells)
-    moved = fsum(
-        n * (w - level) ** 2
-        for cell, level in zip(cells, levels, strict=True)
-        for w, n in cell.items()
-    )
-    return max(moved / count - step * step / 12, (step / 8) ** 2)
-
-
-def _rounding(cells: Sequence["Counter[float]"], variance: float, step: float) -> float:
-    """Return the standard deviation of the mean of rounded readings with noise of a variance.
-
-    Readings that never differ show no noise.
-    """
-    if all(len(cell) == 1 for cell in cells):
-        variance = 0.0
-    terms = ((step / (pi * k), exp(-2 * (pi * k / step) ** 2 * variance)) for k in range(1, 8))
-    return sqrt(fsum((size * left) ** 2 / 2 for size, left in terms))
-
-
-def _fit(
-    design: Sequence[Sequence[float]], groups: Sequence[Sequence[float]], idle: int, step: float
-) -> _Fit:
+def _fit(design: Rows, readings: Rows, idle_count: int, step: float) -> _Fit:
     """Fit levels, design times coefficients, to groups of rounded readings, the first ones idle.
 
     Each pass moves the levels by the mean error of the readings before they were rounded, given
     level and noise. So it resolves the share of the rounding that the readings tell of. A few
-    passes are enough; more would follow the rare reading that differs from all others. Work has at
-    least the noise of the idle board, where its own does not show between two steps.
+    passes are enough; more would follow the rare reading that differs from all others.
     """
-    counts = [len(group) for group in groups]
-    cells = [Counter(group) for group in groups]
-    kinds = (slice(0, idle), slice(idle, None))
+    groups = [_Rounded(one, step) for one in readings]
+    idle, work = groups[:idle_count], groups[idle_count:]
+    counts = list(map(len, readings))
     plain = _gains(design, counts, counts)
-    beta = [dot(row, [fmean(group) for group in groups]) for row in plain]
-    levels = [dot(x, beta) for x in design]
-    variances = [_noise(cells[kind], levels[kind], step) for kind in kinds]
+    coefficients = _dots(plain, list(map(fmean, readings)))
+    levels = _dots(design, coefficients)
+    idle_variance = _first_variance(idle, levels[:idle_count], step)
+    work_variance = _first_variance(work, levels[idle_count:], step)
     for _ in range(_PASSES):
-        spreads = [sqrt(max(variances[: 1 + (i >= idle)])) for i in range(len(groups))]
-        found = [
-            {w: _cell((w - step / 2 - level) / s, (w + step / 2 - level) / s) for w in cell}
-            for cell, level, s in zip(cells, levels, spreads, strict=True)
-        ]
-        errors = [
-            s * fsum(n * at[w][0] for w, n in cell.items()) / count
-            for cell, at, count, s in zip(cells, found, counts, spreads, strict=True)
-        ]
-        beta = [b + dot(row, errors) for b, row in zip(beta, plain, strict=True)]
-        levels = [dot(x, beta) for x in design]
-        moved = [
-            s * s * fsum(n * (at[w][0] ** 2 + at[w][1]) for w, n in cell.items())
-            for cell, at, s in zip(cells, found, spreads, strict=True)
-        ]
-        variances = [max(fsum(moved[kind]) / sum(counts[kind]), (step / 12) ** 2) for kind in kinds]
-    known = [
-        max(1 - fsum(n * at[w][1] for w, n in cell.items()) / count, 1e-6)
-        for cell, at, count in zip(cells, found, counts, strict=True)
-    ]
-    left = [(1 - share) ** _PASSES for share in known]
-    weights = [n * share / (1 - rest) for n, share, rest in zip(counts, known, left, strict=True)]
-    rounding = [
-        _rounding(cells[kind], max(variances[: number + 1]), step) * fmean(left[kind])
-        for number, kind in enumerate(kinds)
-    ]
-    residuals = [
-        [s * at[w][0] for w in group] for group, at, s in zip(groups, found, spreads, strict=True)
-    ]
-    return _Fit(beta, residuals, _gains(design, weights, counts), rounding)
+        errors = []
+        for number, group in enumerate(groups):
+            variance = idle_variance
+            if number >= idle_count:
+                # Work has at least the noise of the idle board, where its own does not show
+                # between two steps.
+                variance = max(idle_variance, work_variance)
+            group.expect(levels[number], sqrt(variance))
+            errors.append(group.error)
+        coefficients = _sums(coefficients, _dots(plain, errors))
+        levels = _dots(design, coefficients)
+        idle_variance, work_variance = _next_variance(idle, step), _next_variance(work, step)
+    # The share of the rounding that the passes have not resolved, and the worth of a group's mean.
+    unresolved, weights, residuals = [], [], []
+    for group in groups:
+        rest = (1 - group.known_share) ** _PASSES
+        unresolved.append(rest)
+        weights.append(group.count * group.known_share / (1 - rest))
+        residuals.append(group.residuals)
+    rounding = (
+        _rounding(idle, idle_variance, step) * fmean(unresolved[:idle_count]),
+        _rounding(work, max(idle_variance, work_variance), step) * fmean(unresolved[idle_count:]),
+    )
+    return _Fit(coefficients, residuals, _gains(design, weights, counts), rounding)
+
+
+# --- the difference -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """The rounds of two accelerators: first all of the one, then all of the other."""
+
+    here: Sequence[RoundPower]
+    there: Sequence[RoundPower]
+
+    @cached_property
+    def runs(self) -> list[RoundPower]:
+        """All rounds."""
+        return [*self.here, *self.there]
+
+    @cached_property
+    def works(self) -> list[Readings]:
+        """The readings of each round in its steady phase."""
+        return [run.work for run in self.runs]
+
+    @cached_property
+    def idle(self) -> list[Readings]:
+        """All idle phases."""
+        phases: list[Readings] = []
+        for run in self.runs:
+            phases += run.idle
+        return phases
+
+    @cached_property
+    def seconds_per_inference(self) -> tuple[float, float]:
+        """Seconds per inference of either side, over all of its rounds."""
+        return _seconds_per_inference(self.here), _seconds_per_inference(self.there)
+
+    @cached_property
+    def _span(self) -> tuple[float, float]:
+        """The middle of the bench, and the distance of the outermost rounds from it."""
+        middles = [work.middle for work in self.works]
+        centre = fmean(middles)
+        return centre, max(max(middles) - centre, centre - min(middles))
+
+    def late(self, readings: Readings) -> float:
+        """Return the place of readings along the bench, from -1 to 1 for the rounds."""
+        centre, reach = self._span
+        return (readings.middle - centre) / reach
+
+    def work_design(self, values: Sequence[float]) -> list[list[float]]:
+        """Return a row per round: a level for either side, and a slow change in proportion to it.
+
+        ``values`` of the rounds give that proportion.
+        """
+        count = len(self.here)
+        one, other = fmean(values[:count]), fmean(values[count:])
+        one_share, other_share = 1.0, 1.0
+        if min(one, other) > 0:
+            one_share, other_share = one / max(one, other), other / max(one, other)
+        rows = []
+        for number, work in enumerate(self.works):
+            if number < count:
+                rows.append([1.0, 0.0, one_share * self.late(work)])
+            else:
+                rows.append([0.0, 1.0, other_share * self.late(work)])
+        return rows
+
+    def design(self) -> list[list[float]]:
+        """Return a row per group: idle power and its slow change are in all, work in its own."""
+        quiet = fmean(map(_watts, self.idle))
+        added = [_watts(work) - quiet for work in self.works]
+        rows = []
+        for phase in self.idle:
+            rows.append([1.0, self.late(phase), 0.0, 0.0, 0.0])
+        for work, row in zip(self.works, self.work_design(added), strict=True):
+            rows.append([1.0, self.late(work), *row])
+        return rows
+
+    def fits(self) -> list[_Fit]:
+        """Return the fit of each rail."""
+        design, groups = self.design(), (*self.idle, *self.works)
+        fits = []
+        for rail, step in enumerate(self.runs[0].steps):
+            readings = [group.rails[rail] for group in groups]
+            fits.append(_fit(design, readings, len(self.idle), step))
+        return fits
+
+
+def _seconds_per_inference(rounds: Sequence[RoundPower]) -> float:
+    seconds, inferences = 0.0, 0
+    for run in rounds:
+        seconds += run.seconds
+        inferences += run.inferences
+    return seconds / inferences
 
 
 def difference_of_rounds(here: Sequence[RoundPower], there: Sequence[RoundPower]) -> Figure | None:
     """Return the net energy per inference of ``there`` less that of ``here``, in joules.
 
-    ``None`` for fewer than two rounds of either.
+    ``None`` for fewer than two rounds of either, for rails of different steps, and for a round
+    without inferences.
     """
-    runs = [*here, *there]
-    idle = [one for run in runs for one in run.idle]
-    works = [run.work for run in runs]
     if min(len(here), len(there)) < 2:
         return None
-    if any(run.steps != runs[0].steps or not run.inferences for run in runs):
+    if any(run.steps != here[0].steps or not run.inferences for run in (*here, *there)):
         return None
-    steps = runs[0].steps
-    sides = (slice(0, len(here)), slice(len(here), None))
-    each = [
-        sum(run.seconds for run in runs[side]) / sum(run.inferences for run in runs[side])
-        for side in sides
-    ]
-    centre = fmean(one.middle for one in works)
-    reach = max(abs(one.middle - centre) for one in works)
-
-    def late(one: Readings) -> float:
-        return (one.middle - centre) / reach
-
-    def design(values: Sequence[float]) -> list[list[float]]:
-        """Return a level for each side, and a slow change in proportion to it."""
-        means = [fmean(values[side]) for side in sides]
-        shares = [m / max(means) for m in means] if min(means) > 0 else [1.0, 1.0]
-        return [
-            [float(i < len(here)), float(i >= len(here)), shares[i >= len(here)] * late(one)]
-            for i, one in enumerate(works)
-        ]
-
-    # Idle power and its slow change are in every row, work in its own rows.
-    quiet, gross = fmean(map(_watts, idle)), list(map(_watts, works))
-    rows = [[1.0, late(one), 0.0, 0.0, 0.0] for one in idle]
-    rows += [
-        [1.0, late(one), *row]
-        for one, row in zip(works, design([watts - quiet for watts in gross]), strict=True)
-    ]
-    contrast = [0.0, 0.0, -each[0], each[1], 0.0]
-    groups = [*idle, *works]
-    fits = [
-        _fit(rows, [group.rails[rail] for group in groups], len(idle), step)
-        for rail, step in enumerate(steps)
-    ]
-    value = fsum(dot(contrast, fit.coefficients) for fit in fits)
-    # Rails may move together, so their errors are added up before their spread is taken.
-    series = zip(*(fit.series(contrast) for fit in fits), strict=True)
-    errors = [
-        Curve(group.times_ns, [fsum(at) for at in zip(*rail, strict=True)])
-        for group, rail in zip(groups, series, strict=True)
-    ]
-    halves = [
-        wander(part).watts([1.0] * len(part), inf)
-        for part in (errors[: len(idle)], errors[len(idle) :])
-    ]
-    shares = (each[0] - each[1], hypot(*each))
-    rounding = hypot(*(s * r for fit in fits for s, r in zip(shares, fit.rounding, strict=True)))
-    within = (hypot(*halves) / NORMAL_95) ** 2 + rounding**2
-    # Heat of the work that is left after it is in the idle level, which is the same for both. Where
-    # an inference of one takes longer, it has more of that level.
-    before, after = (fmean(_watts(run.idle[n]) for run in runs) for n in (0, 1))
-    heat = abs(after - before) / 2 * abs(each[0] - each[1])
-    # The spread between rounds shows what readings do not: work that differs from round to round.
-    base = [fit.coefficients[:2] for fit in fits]
-    joules = [
-        (watts - fsum(a + b * late(run.work) for a, b in base)) * run.seconds / run.inferences
-        for watts, run in zip(gross, runs, strict=True)
-    ]
-    table, once = design(joules), [1.0] * len(runs)
-    gains = _gains(table, once, once)
-    means = [dot(row, joules) for row in gains]
-    left = fsum((e - dot(row, means)) ** 2 for e, row in zip(joules, table, strict=True))
-    freedom = len(runs) - len(means)
-    between = left / freedom * fsum((b - a) ** 2 for a, b in zip(*gains[:2], strict=True))
+    bench = _Bench(here, there)
+    fits = bench.fits()
+    one, other = bench.seconds_per_inference
+    contrast = [0.0, 0.0, -one, other, 0.0]
+    value = fsum(_dots([fit.coefficients for fit in fits], contrast))
+    within = _variance_within(bench, fits, contrast)
+    between, freedom = _variance_between(bench, fits)
     pooled = (_WITHIN * within + freedom * between) / (_WITHIN + freedom)
     half = _WIDER * student(_WITHIN + freedom) * sqrt(max(within, pooled))
-    return Figure.around(value, max(half, student(freedom) * sqrt(between)) + heat)
+    return Figure.around(value, max(half, student(freedom) * sqrt(between)) + _heat(bench))
+
+
+def _variance_within(bench: _Bench, fits: Sequence[_Fit], contrast: Sequence[float]) -> float:
+    """Return the variance of the difference by noise of the readings and what rounding is left."""
+    series = [fit.series(contrast) for fit in fits]
+    errors = []
+    for number, group in enumerate((*bench.idle, *bench.works)):
+        # Rails may move together, so their errors are added up before their spread is taken.
+        rails = [of_rail[number] for of_rail in series]
+        errors.append(Curve(group.times_ns, list(map(fsum, zip(*rails, strict=True)))))
+    idle, work = errors[: len(bench.idle)], errors[len(bench.idle) :]
+    idle_half = wander(idle).watts([1.0] * len(idle), inf)
+    work_half = wander(work).watts([1.0] * len(work), inf)
+    one, other = bench.seconds_per_inference
+    rounding = []
+    for fit in fits:
+        idle_rounding, work_rounding = fit.rounding
+        rounding += [(one - other) * idle_rounding, hypot(one, other) * work_rounding]
+    return (hypot(idle_half, work_half) / NORMAL_95) ** 2 + hypot(*rounding) ** 2
+
+
+def _variance_between(bench: _Bench, fits: Sequence[_Fit]) -> tuple[float, int]:
+    """Return the variance of the difference by the spread between rounds, and its freedom.
+
+    It shows what readings do not: work that differs from round to round.
+    """
+    joules = []
+    for run in bench.runs:
+        late = bench.late(run.work)
+        idle = fsum(fit.coefficients[0] + fit.coefficients[1] * late for fit in fits)
+        joules.append((_watts(run.work) - idle) * run.seconds / run.inferences)
+    design, once = bench.work_design(joules), [1.0] * len(joules)
+    gains = _gains(design, once, once)
+    coefficients = _dots(gains, joules)
+    freedom = len(joules) - len(coefficients)
+    left = _squared_distance(joules, _dots(design, coefficients))
+    return left / freedom * _squared_distance(gains[1], gains[0]), freedom
+
+
+def _heat(bench: _Bench) -> float:
+    """Return the joules per inference by which heat of the work may move the difference.
+
+    Heat that is left after the work is in the idle level, which is the same for both. Where an
+    inference of one takes longer, it has more of that level.
+    """
+    before, after = [], []
+    for run in bench.runs:
+        before.append(_watts(run.idle[0]))
+        after.append(_watts(run.idle[1]))
+    one, other = bench.seconds_per_inference
+    return abs(fmean(after) - fmean(before)) / 2 * abs(one - other)
