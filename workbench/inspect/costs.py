@@ -4,7 +4,7 @@ The figures of each node are those of ``parsers/onnx/costs.py``.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ...parsers.onnx.costs import (
     CostPrecision,
@@ -16,7 +16,7 @@ from ...parsers.onnx.costs import (
     ratio,
 )
 from ...parsers.onnx.graph import Graph
-from .rules import Costs, JudgedNode, NodePlacement, Part, PartCost, batch_of
+from .rules import Costs, JudgedNode, Part, PartCost, batch_of
 
 _NOTHING = dict.fromkeys(
     ("flops", "multiply_adds", "input_bytes", "weight_bytes", "output_bytes", "moved_bytes"), 0
@@ -34,54 +34,18 @@ def costs_of(
 
     Nodes with open shapes have no figures. Constant nodes cost nothing at an inference.
     """
-    constant = {one.index for one in judged if one.placement == "constant"}
-    counted = [
-        NodeCost(index=node.index, **_NOTHING)
-        if node.index in constant
-        else node_cost(graph, node, precision)
-        for node in graph.nodes
-    ]
-
-    def part(
-        indices: Iterable[int], edge: Iterable[str], model_flops: int | None = None
-    ) -> PartCost:
-        nodes = [counted[index] for index in indices if index not in constant]
-        work = _known([node.flops for node in nodes])
-        moved = _known([node.moved_bytes for node in nodes])
-        inside = {node.index for node in nodes}
-        whole = work if model_flops is None else model_flops
-        return PartCost(
-            nodes=len(nodes),
-            uncounted=sum(node.flops is None or node.moved_bytes is None for node in nodes),
-            flops=work,
-            multiply_adds=_known([node.multiply_adds for node in nodes]),
-            moved_bytes=moved,
-            edge_bytes=edge_bytes(graph, inside, edge, precision),
-            flops_per_byte=ratio(work, moved),
-            flops_ratio=ratio(work, whole),
-        )
-
-    total = part(range(len(counted)), (*graph.inputs, *graph.outputs))
-
-    def share(kind: str) -> float | None:
-        works = (
-            counted[node.index].flops or 0
-            for node in graph.nodes
-            if node.op == "Conv" and convolution_kind(graph, node) == kind
-        )
-        return ratio(sum(works), total.flops)
-
-    def parts(ones: Sequence[Part]) -> tuple[PartCost, ...]:
-        return tuple(part(one.nodes, (*one.inputs, *one.outputs), total.flops) for one in ones)
-
+    constant = {node.index for node in judged if node.placement == "constant"}
+    nodes = _NodeCosts(graph, precision, constant)
+    total = nodes.sum_of(range(len(graph.nodes)), (*graph.inputs, *graph.outputs))
+    flops_by_kind = nodes.convolution_flops()
     return Costs(
         precision=precision,
         total=total,
-        nodes=tuple(counted),
-        loadables=parts(loadables),
-        islands=parts(islands),
-        pointwise_ratio=share("pointwise"),
-        depthwise_ratio=share("depthwise"),
+        nodes=tuple(nodes.costs),
+        loadables=tuple(nodes.of_part(part, total.flops) for part in loadables),
+        islands=tuple(nodes.of_part(part, total.flops) for part in islands),
+        pointwise_ratio=ratio(flops_by_kind["pointwise"], total.flops),
+        depthwise_ratio=ratio(flops_by_kind["depthwise"], total.flops),
     )
 
 
@@ -92,17 +56,68 @@ def layer_costs(
 
     Constant nodes cost nothing at an inference.
     """
-    judged = []
-    for node in graph.nodes:
-        place: NodePlacement = "constant" if is_constant(graph, node) else "unknown"
-        judged.append(JudgedNode(index=node.index, name=node.name, op=node.op, placement=place))
-    return costs_of(graph, judged, _parts(graph, layers), (), precision).loadables
+    constant = {node.index for node in graph.nodes if is_constant(graph, node)}
+    nodes = _NodeCosts(graph, precision, constant)
+    return tuple(nodes.of_part(part) for part in _parts(graph, layers))
 
 
-def _known(parts: Sequence[int | None]) -> int | None:
-    """Return the sum of known parts; None if some are unknown and the others are 0."""
-    found = [part for part in parts if part is not None]
-    return sum(found) if any(found) or len(found) == len(parts) else None
+class _NodeCosts:
+    """The cost of each node of a model, and sums over some of them."""
+
+    def __init__(self, graph: Graph, precision: CostPrecision, constant: Collection[int]) -> None:
+        self.costs: list[NodeCost] = []
+        self._graph = graph
+        self._precision = precision
+        self._constant = constant
+        for node in graph.nodes:
+            if node.index in constant:
+                self.costs.append(NodeCost(index=node.index, **_NOTHING))
+            else:
+                self.costs.append(node_cost(graph, node, precision))
+
+    def of_part(self, part: Part, model_flops: int | None = None) -> PartCost:
+        """Return the cost of a part, as a share of the model's work if that is given."""
+        return self.sum_of(part.nodes, (*part.inputs, *part.outputs), model_flops)
+
+    def sum_of(
+        self, indices: Iterable[int], edge: Iterable[str], model_flops: int | None = None
+    ) -> PartCost:
+        """Return the cost of nodes that run together; ``edge`` are the tensors around them."""
+        costs = [self.costs[index] for index in indices if index not in self._constant]
+        uncounted = 0
+        for cost in costs:
+            if cost.flops is None or cost.moved_bytes is None:
+                uncounted += 1
+        work = _known([cost.flops for cost in costs])
+        moved = _known([cost.moved_bytes for cost in costs])
+        inside = {cost.index for cost in costs}
+        return PartCost(
+            nodes=len(costs),
+            uncounted=uncounted,
+            flops=work,
+            multiply_adds=_known([cost.multiply_adds for cost in costs]),
+            moved_bytes=moved,
+            edge_bytes=edge_bytes(self._graph, inside, edge, self._precision),
+            flops_per_byte=ratio(work, moved),
+            flops_ratio=ratio(work, work if model_flops is None else model_flops),
+        )
+
+    def convolution_flops(self) -> Mapping[str, int]:
+        """Return the work of convolutions by kind; one without figures counts as nothing."""
+        flops = {"pointwise": 0, "depthwise": 0, "grouped": 0, "": 0}
+        for node in self._graph.nodes:
+            if node.op == "Conv":
+                flops[convolution_kind(self._graph, node)] += self.costs[node.index].flops or 0
+        return flops
+
+
+def _known(counts: Sequence[int | None]) -> int | None:
+    """Return the sum of known counts; None if some are unknown and the others are 0."""
+    known = [count for count in counts if count is not None]
+    total = sum(known)
+    if total == 0 and len(known) < len(counts):
+        return None
+    return total
 
 
 # Unknown nodes count as the GPU's: that cuts more loadables, and never promises too much.
@@ -113,107 +128,160 @@ def number_parts(
     graph: Graph, judged: Sequence[JudgedNode]
 ) -> tuple[tuple[JudgedNode, ...], tuple[Part, ...], tuple[Part, ...]]:
     """Return the nodes with the numbers of their parts, the loadables, and the GPU's islands."""
-    groups = _grouped(graph, judged)
-    loadables = [group for group in groups if judged[group[0]].placement == "dla"]
-    islands = [group for group in groups if judged[group[0]].placement in _ON_GPU]
-    in_loadable = {node: number for number, group in enumerate(loadables) for node in group}
-    in_island = {node: number for number, group in enumerate(islands) for node in group}
-    numbered = tuple(
-        one.model_copy(update={"loadable": in_loadable.get(at), "island": in_island.get(at)})
-        for at, one in enumerate(judged)
-    )
-    return numbered, _parts(graph, loadables), _parts(graph, islands)
+    loadables: list[list[int]] = []
+    islands: list[list[int]] = []
+    for group in _grouped(graph, judged):
+        parts = loadables if judged[group[0]].placement == "dla" else islands
+        parts.append(group)
+    in_loadable = _part_numbers(loadables)
+    in_island = _part_numbers(islands)
+    numbered = []
+    for index, node in enumerate(judged):
+        numbers = {"loadable": in_loadable.get(index), "island": in_island.get(index)}
+        numbered.append(node.model_copy(update=numbers))
+    return tuple(numbered), _parts(graph, loadables), _parts(graph, islands)
+
+
+def _part_numbers(groups: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Return the number of the part that each node is in."""
+    numbers: dict[int, int] = {}
+    for number, group in enumerate(groups):
+        numbers |= dict.fromkeys(group, number)
+    return numbers
 
 
 def _grouped(graph: Graph, judged: Sequence[JudgedNode]) -> list[list[int]]:
     """Join neighbours of one placement unless a path leads out of them and back in."""
     needs = _needs(graph, judged)
-    group_of = list(range(len(judged)))
-    groups = {one.index: [one.index] for one in judged if one.placement in ("dla", *_ON_GPU)}
-    follows: dict[int, set[int]] = {number: set() for number in groups}
-    precedes: dict[int, set[int]] = {number: set(needs[number]) for number in groups}
-    for number in groups:
-        for need in needs[number]:
-            follows[need].add(number)
-    for number in sorted(groups):
-        for need in needs[number]:
-            before, after = group_of[need], group_of[number]
-            ways = ((before, after), (after, before))
-            if before == after or not _alike(graph, judged, need, number):
-                continue
-            if any(_leads_around(follows, *way, number) for way in ways):
-                continue
-            for node in groups[after]:
-                group_of[node] = before
-            groups[before] += groups.pop(after)
-            for onward, back in ((follows, precedes), (precedes, follows)):
-                for other in onward.pop(after):
-                    back[other].discard(after)
-                    if other != before:
-                        back[other].add(before)
-                        onward[before].add(other)
-    return sorted(sorted(group) for group in groups.values())
+    placed = [node.index for node in judged if node.placement in ("dla", *_ON_GPU)]
+    groups = _Groups({index: needs[index] for index in placed})
+    for index in sorted(placed):
+        for need in needs[index]:
+            if _alike(graph, judged, need, index):
+                groups.join(need, index)
+    return sorted([sorted(members) for members in groups.members.values()])
+
+
+class _Groups:
+    """Nodes that run together, at first each alone. The number of a group is one of its nodes."""
+
+    def __init__(self, needs: Mapping[int, Sequence[int]]) -> None:
+        self.members = {index: [index] for index in needs}
+        self._group_of = {index: index for index in needs}
+        # The groups that read from a group, and those that it reads from.
+        self._readers: dict[int, set[int]] = {index: set() for index in needs}
+        self._sources: dict[int, set[int]] = {}
+        for index, sources in needs.items():
+            self._sources[index] = set(sources)
+            for source in sources:
+                self._readers[source].add(index)
+
+    def join(self, source: int, node: int) -> None:
+        """Join the groups of two nodes, unless a path leads out of them and back in.
+
+        Nodes are joined in their order, so ``node`` is the last one that is in a group.
+        """
+        first, second = self._group_of[source], self._group_of[node]
+        if first == second:
+            return
+        if self._has_detour(first, second, node) or self._has_detour(second, first, node):
+            return
+        for member in self.members[second]:
+            self._group_of[member] = first
+        self.members[first] += self.members.pop(second)
+        _merge(self._readers, self._sources, first, second)
+        _merge(self._sources, self._readers, first, second)
+
+    def _has_detour(self, start: int, end: int, last: int) -> bool:
+        """Return whether a path leads from one group to another over a third.
+
+        Groups behind the last node are still single nodes, and no path leads back from these.
+        """
+        waiting = [group for group in self._readers[start] if group != end]
+        seen: set[int] = set()
+        while waiting:
+            group = waiting.pop()
+            if group == end:
+                return True
+            if group <= last and group not in seen:
+                seen.add(group)
+                waiting.extend(self._readers[group])
+        return False
+
+
+def _merge(onward: dict[int, set[int]], back: dict[int, set[int]], first: int, second: int) -> None:
+    """Give the edges of the second group, in one direction, to the first."""
+    for other in onward.pop(second):
+        back[other].discard(second)
+        if other != first:
+            back[other].add(first)
+            onward[first].add(other)
 
 
 def _needs(graph: Graph, judged: Sequence[JudgedNode]) -> list[tuple[int, ...]]:
     """Return for each node those whose results it reads, with folded nodes skipped."""
     results: list[tuple[int, ...]] = []
     needs: list[tuple[int, ...]] = []
-    for node, one in zip(graph.nodes, judged, strict=True):
-        sources = (graph.producers.get(name, node.index) for name in node.inputs)
-        # A record may list its nodes out of order; a later node is not needed before.
-        earlier = (index for at in sources if at < node.index for index in results[at])
-        needs.append(tuple(dict.fromkeys(earlier)))
-        results.append({"folded": needs[-1], "constant": ()}.get(one.placement, (node.index,)))
+    for node, judged_node in zip(graph.nodes, judged, strict=True):
+        sources: dict[int, None] = {}
+        for name in node.inputs:
+            producer = graph.producers.get(name, node.index)
+            if producer < node.index:  # A record may list its nodes out of order.
+                sources |= dict.fromkeys(results[producer])
+        needs.append(tuple(sources))
+        if judged_node.placement == "folded":
+            results.append(needs[-1])
+        elif judged_node.placement == "constant":
+            results.append(())
+        else:
+            results.append((node.index,))
     return needs
 
 
-def _alike(graph: Graph, judged: Sequence[JudgedNode], one: int, other: int) -> bool:
-    places = {judged[one].placement, judged[other].placement}
-    return places <= set(_ON_GPU) or (
-        places == {"dla"} and _batch(graph, one) == _batch(graph, other)
-    )
+def _alike(graph: Graph, judged: Sequence[JudgedNode], source: int, node: int) -> bool:
+    """Return whether two nodes can be in one part."""
+    places = {judged[source].placement, judged[node].placement}
+    if places == {"dla"}:
+        # A loadable has one batch.
+        return _batch(graph, source) == _batch(graph, node)
+    return places <= set(_ON_GPU)
 
 
 def _batch(graph: Graph, index: int) -> int | None:
     """Return the number of images in a node's output; None if it is not an image."""
     lengths = graph.output(graph.nodes[index]).lengths
-    return None if lengths is None or len(lengths) < 2 else math.prod(batch_of(lengths))
-
-
-def _leads_around(follows: dict[int, set[int]], start: int, end: int, last: int) -> bool:
-    """Whether a path leads from one group to another over a third; none leads back from later."""
-    waiting, seen = [one for one in follows[start] if one != end], set[int]()
-    while waiting:
-        one = waiting.pop()
-        if one == end:
-            return True
-        if one <= last and one not in seen:
-            seen.add(one)
-            waiting.extend(follows[one])
-    return False
+    if lengths is None or len(lengths) < 2:
+        return None
+    return math.prod(batch_of(lengths))
 
 
 def _parts(graph: Graph, groups: Iterable[Sequence[int]]) -> tuple[Part, ...]:
-    found = []
+    parts = []
     for number, group in enumerate(groups):
         nodes = [graph.nodes[index] for index in group]
-        made = dict.fromkeys(name for node in nodes for name in node.outputs if name)
-        read = dict.fromkeys(name for node in nodes for name in node.inputs if name)
-        inputs = (one for one in read if one not in made and not graph.tensor(one).is_constant)
-        outputs = (
-            one
-            for one in made
-            if one in graph.outputs or not set(graph.consumers.get(one, ())) <= set(group)
+        read: dict[str, None] = {}
+        written: dict[str, None] = {}
+        for node in nodes:
+            read |= dict.fromkeys(node.inputs)
+            written |= dict.fromkeys(node.outputs)
+        part = Part(
+            number=number,
+            first=nodes[0].name,
+            last=nodes[-1].name,
+            nodes=tuple(group),
+            inputs=tuple(name for name in read if name not in written and _enters(graph, name)),
+            outputs=tuple(name for name in written if _leaves(graph, name, group)),
         )
-        found.append(
-            Part(
-                number=number,
-                first=nodes[0].name,
-                last=nodes[-1].name,
-                nodes=tuple(group),
-                inputs=tuple(inputs),
-                outputs=tuple(outputs),
-            )
-        )
-    return tuple(found)
+        parts.append(part)
+    return tuple(parts)
+
+
+def _enters(graph: Graph, name: str) -> bool:
+    """Return whether an input of a part is a tensor that changes with each inference."""
+    return bool(name) and not graph.tensor(name).is_constant
+
+
+def _leaves(graph: Graph, name: str, group: Collection[int]) -> bool:
+    """Return whether a tensor of a part is read outside it; an omitted output has no name."""
+    readers = set(graph.consumers.get(name, ()))
+    return bool(name) and (name in graph.outputs or not readers <= set(group))

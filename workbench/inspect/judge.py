@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from ...collectors.paths import is_directory, is_file
 from ...parsers.errors import UserError
 from ...parsers.inference.layers import ends_of_subgraph
-from ...parsers.inference.placement import LayerAnswer, LayerAnswers, Placement, placement_of
+from ...parsers.inference.placement import LayerAnswers, Placement, placement_of
 from ...parsers.onnx.costs import FLOATS, channels, convolution_kind, is_constant
 from ...parsers.onnx.graph import Graph, Node, Tensor
 from ...parsers.values import DLAS, decode_text
@@ -21,6 +21,7 @@ from .costs import costs_of, number_parts
 from .layers import Names
 from .measures import CONVOLUTIONS, layer_of, measures_of
 from .rules import (
+    ELEMENT_BYTES,
     AlignmentHint,
     ConvolutionShare,
     Disagreement,
@@ -38,6 +39,7 @@ from .rules import (
     TypeReadiness,
     TypeVerdict,
     Value,
+    lengths_in_words,
     operators,
 )
 
@@ -49,6 +51,7 @@ _PACKS: dict[_Unit, int] = {"dla": 32, "tensor_core": 16}
 _OF_IMAGES = (1, 3, 4)
 _NO_LAYER = "none"
 _LONGEST_WORDS = 6
+_MOST_NAMES = 3
 # At INT8 the inputs and outputs of these must have the same scale.
 _ONE_SCALE = ("concatenation", "pooling")
 # At INT8 TensorRT computes these in FP16.
@@ -129,7 +132,7 @@ def _support(known: Operator | None, kind: str | None, rules: RuleSet) -> Measur
     return {
         "is_known": (True,),
         "is_explicit_quantization": (is_quantization,),
-        # Quantisation has a rule of its own, with a better remedy.
+        # Explicit quantisation is judged by a rule of its own, not as a layer that is missing.
         "is_supported": (is_quantization or kind in rules.supported,),
     }
 
@@ -154,8 +157,7 @@ def _findings(
                 rule=rule.id,
                 requirement=rule.requirement,
                 found=_describe(rule, values, op),
-                # A hint does not help if it is only unknown whether the rule is broken.
-                hint=None if values is None else _hint(rule, operator),
+                hint=_hint(rule, values, operator),
                 page=rules.pages[rule.page],
                 certainty=rule.certainty,
                 is_open=values is None or rule.outcome == "unknown",
@@ -164,8 +166,10 @@ def _findings(
     return tuple(findings)
 
 
-def _hint(rule: Rule, operator: Operator) -> str | None:
+def _hint(rule: Rule, values: tuple[Value, ...] | None, operator: Operator) -> str | None:
     """Return the operator's hint for an operation that the DLA lacks, else that of the rule."""
+    if values is None:
+        return None  # It is only unknown whether the rule is broken.
     if operator.hint and (rule.hint is None or rule.measure == "operation"):
         return operator.hint
     return rule.hint
@@ -178,10 +182,16 @@ def _describe(rule: Rule, values: tuple[Value, ...] | None, op: str) -> str:
     if rule.measure in ("is_known", "is_supported", "is_explicit_quantization"):
         return op
     wrong = list(dict.fromkeys(value for value in values if not rule.accepts((value,))))
-    shown = wrong or list(values)
-    words = " ".join(map(_word, shown[:_LONGEST_WORDS]))
-    more = " …" if len(shown) > _LONGEST_WORDS else ""
-    return f"{rule.measure.replace('_', ' ')} {words}{more}"
+    words = list(map(_word, wrong or values))
+    return f"{rule.measure.replace('_', ' ')} {_first(words, _LONGEST_WORDS, ' ')}"
+
+
+def _first(words: Sequence[str], most: int, joint: str) -> str:
+    """Join the first words, with a mark if there are more."""
+    text = joint.join(words[:most])
+    if len(words) > most:
+        text += " …"
+    return text
 
 
 def _word(value: Value) -> str:
@@ -194,10 +204,13 @@ def _word(value: Value) -> str:
 
 def _verdict(nodes: Sequence[JudgedNode]) -> InspectVerdict:
     places = {node.placement for node in nodes}
+    if places >= {"dla", "gpu"}:
+        return "mixed"
     if "gpu" in places:
-        return "mixed" if "dla" in places else "gpu"
+        return "gpu"
     if "unknown" in places:
         return "unknown"
+    # A model of constants and folded nodes only has nothing that the DLA could run.
     return "dla" if "dla" in places else "gpu"
 
 
@@ -207,14 +220,20 @@ def _type_readiness(
     """Return what the model needs for FP16 and for INT8."""
     computed = set()
     for node in graph.nodes:
-        computed |= {graph.tensor(name).dtype for name in node.outputs if name}
+        for name in node.outputs:
+            computed.add(graph.tensor(name).dtype)
     floats = [name for name in FLOATS if name in computed]
+    fp16: TypeVerdict = "convert"
+    int8: TypeVerdict = "convert"
     if rules.line.is_strongly_typed:
-        fp16: TypeVerdict = "ready" if floats == ["float16"] else "convert"
-        int8: TypeVerdict = "ready" if is_quantised else "convert"
+        if floats == ["float16"]:
+            fp16 = "ready"
+        if is_quantised:
+            int8 = "ready"
     else:
         fp16 = _weak_fp16(floats)
-        int8 = "convert" if is_quantised else "calibration"
+        if not is_quantised:
+            int8 = "calibration"
     message = rules.types[f"fp16-{fp16}"].format(types=" and ".join(floats) or "no")
     return (
         TypeReadiness(precision="fp16", verdict=fp16, message=message),
@@ -255,7 +274,7 @@ def _uneven(
     node: Node, side: Literal["input", "output"], count: int, unit: _Unit, precision: Precision
 ) -> Iterator[AlignmentHint]:
     """Yield a hint if channels do not fill the packs of the unit that computes them."""
-    multiple = _PACKS[unit] // (1 if precision == "int8" else 2)
+    multiple = _PACKS[unit] // ELEMENT_BYTES[precision]
     spare = -count % multiple
     if spare:
         yield AlignmentHint(
@@ -307,35 +326,32 @@ def _notes(
         yield from _int8_notes(on_dla)
     reshaped = [node.name for node in on_dla if node.layer == "fully_connected"]
     if reshaped:
-        names = ", ".join(reshaped[:3])
-        more = " …" if len(reshaped) > 3 else ""
         yield (
-            f"after {names}{more} TensorRT adds a reshape on the GPU, which computes nothing; a"
-            " convolution of 1 × 1 needs none"
+            f"after {_first(reshaped, _MOST_NAMES, ', ')} TensorRT adds a reshape on the GPU, which"
+            " computes nothing; a convolution of 1 × 1 needs none"
         )
 
 
 def _open_input(tensor: Tensor) -> str:
     """Return the note on an input whose shape is open, with the option that fixes it."""
-    shape = tensor.shape or ()
-    lengths = ", ".join(["?" if length is None else str(length) for length in shape])
-    fixed = [str(length) for length in shape[1:] if isinstance(length, int)]
-    # The batch is usually 1. Which length another open dimension gets, only the user knows.
-    is_batch = tensor.rank == len(fixed) + 1
-    proposal = "x".join(["1", *fixed]) if is_batch else "…"
+    fixed = [str(length) for length in (tensor.shape or ())[1:] if isinstance(length, int)]
+    proposal = "…"  # Which length an open dimension gets, only the user knows.
+    if tensor.rank == len(fixed) + 1:
+        proposal = "x".join(["1", *fixed])  # but the batch, if only that is open
+    lengths = ", ".join(lengths_in_words(tensor))
     return f"input {tensor.name} is open: [{lengths}]; fix it: --shape {tensor.name}:{proposal}"
 
 
 def _int8_notes(on_dla: Sequence[JudgedNode]) -> Iterator[str]:
     """Yield what INT8 changes for layers on the DLA."""
-    layers = Counter(node.layer for node in on_dla)
-    one_scale = sum(layers[layer] for layer in _ONE_SCALE)
+    one_scale = upgraded = 0
+    for node in on_dla:
+        one_scale += node.layer in _ONE_SCALE
+        upgraded += node.op in _UPGRADED
     if one_scale:
         yield (
             f"INT8: {one_scale} pooling or concatenation layers: one scale for all tensors of each"
         )
-    operations = Counter(node.op for node in on_dla)
-    upgraded = sum(operations[op] for op in _UPGRADED)
     if upgraded:
         yield f"INT8: {upgraded} sigmoid, tanh or LRN layers: computed in FP16"
 
@@ -362,7 +378,9 @@ def check_builder(graph: Graph, inspection: Inspection, answers: LayerAnswers) -
     A node fits the DLA if each of its layers does. Layers that hold a number or a shape do not
     count, and neither do nodes that are predicted to be folded or constant.
     """
-    source = f"the builder of TensorRT {answers.tensorrt}" if answers.tensorrt else "TensorRT"
+    source = "TensorRT"
+    if answers.tensorrt:
+        source = f"the builder of TensorRT {answers.tensorrt}"
     check = partial(EvidenceCheck, kind="builder", source=source)
     if answers.problem is not None:
         return check(problem=answers.problem, remedy=answers.remedy)
@@ -373,20 +391,17 @@ def check_builder(graph: Graph, inspection: Inspection, answers: LayerAnswers) -
             remedy="run inspect --verify on a board that has a DLA",
         )
     names = Names(graph)
-    answers_by_node: defaultdict[int, list[LayerAnswer]] = defaultdict(list)
+    accepted: defaultdict[int, list[str]] = defaultdict(list)
+    refused: defaultdict[int, list[str]] = defaultdict(list)
     for layer in answers.layers:
-        if layer.kind not in _HELPERS and layer.on_dla is not None:
-            for index in names.of_layer(layer):
-                answers_by_node[index].append(layer)
-    found: dict[int, _Found] = {}
-    shown_by: dict[int, list[str]] = {}
-    for index, layers in answers_by_node.items():
-        refused = [layer.name for layer in layers if not layer.on_dla]
-        if refused:
-            found[index], shown_by[index] = "gpu", refused
-        else:
-            found[index], shown_by[index] = "dla", [layer.name for layer in layers]
-    return _compare(check, inspection, found, shown_by)
+        if layer.kind in _HELPERS or layer.on_dla is None:
+            continue
+        layers = accepted if layer.on_dla else refused
+        for index in names.of_layer(layer):
+            layers[index].append(layer.name)
+    found: dict[int, _Found] = dict.fromkeys(accepted, "dla")
+    found |= dict.fromkeys(refused, "gpu")
+    return _compare(check, inspection, found, accepted | refused)
 
 
 def check_engine(

@@ -41,23 +41,33 @@ class Names:
 
     def all_of(self, names: Sequence[str]) -> list[int]:
         """Return the nodes of names, in their order."""
-        return list(dict.fromkeys(index for name in names for index in self._of(name)))
+        indices: dict[int, None] = {}
+        for name in names:
+            indices |= dict.fromkeys(self._of(name))
+        return list(indices)
 
     def in_text(self, layer: str, *, whole: bool = False) -> list[int]:
         """Return the nodes in the name of a layer of an engine: ``conv1 + relu1``, ``PWN(…)``.
 
         With ``whole``, every part of the name must be a node: ``conv1 + relu1 copy`` is none.
         """
-        found = [self._of(layer)]
-        if not found[0]:
-            found = [self._of(part) for part in names_in(layer)]
-        return [index for part in found for index in part] if all(found) or not whole else []
+        indices = list(self._of(layer))
+        if indices:
+            return indices
+        for part in names_in(layer):
+            of_part = self._of(part)
+            if whole and not of_part:
+                return []
+            indices += of_part
+        return indices
 
     def between(self, first: str, last: str) -> Sequence[int]:
         """Return the nodes from one to another, in the order of the model."""
         starts, ends = self.in_text(first), self.in_text(last)
+        if not starts or not ends:
+            return ()
         both = starts + ends
-        return range(min(both), max(both) + 1) if starts and ends else ()
+        return range(min(both), max(both) + 1)
 
     def _of(self, name: str) -> list[int]:
         """Return the nodes of a name; a second layer of the same node has a number appended."""
@@ -88,7 +98,7 @@ def layers_with_work(
 def _graph_of(path: Path, batch: int, shapes: tuple[tuple[str, InputShape], ...]) -> Graph:
     graph = read_graph_apart(path, {})
     given = {name: graph.tensor(name).shape or () for name in graph.inputs}
-    if all(isinstance(shape[0], int) for shape in given.values() if shape):
+    if not any(shape and not isinstance(shape[0], int) for shape in given.values()):
         return graph
     order = Order(
         run_id="", backend="", device="gpu", model_directory="", batch=batch, shapes=dict(shapes)
@@ -103,32 +113,52 @@ def with_work(graph: Graph, rows: Sequence[LayerRow]) -> tuple[LayerRow, ...]:
     between its ends, except those of other layers and constants. A reformat has no work of its
     own. Nodes that several layers share have no figures: the engine does not tell their parts.
     """
-    names = Names(graph)
-    works = [computes(row.name, row.kind) for row in rows]
-    groups = [names.all_of(row.nodes if works[at] else ()) for at, row in enumerate(rows)]
-    taken = {index for group in groups for index in group}
+    groups = _nodes_of(graph, rows)
+    users = Counter[int]()
+    for group in groups:
+        users.update(group)
+    usual = _usual_precision(rows)
     filled = list(rows)
-    for at, row in enumerate(rows):
-        ends = ends_of_subgraph(row.name)
-        if works[at] and not row.nodes and ends is not None:
-            nodes = (graph.nodes[index] for index in names.between(*ends))
-            inside = [n for n in nodes if n.index not in taken and not is_constant(graph, n)]
-            groups[at] = [node.index for node in inside]
-            filled[at] = row.model_copy(update={"nodes": tuple(map(_name_of, inside))})
-    shares = Counter(index for group in groups for index in set(group))
-    known = Counter(row.precision for row in rows if row.precision in _COUNTED)
-    usual: CostPrecision = next((_COUNTED[name] for name, _ in known.most_common(1)), "fp32")
     counted: defaultdict[CostPrecision, list[int]] = defaultdict(list)
-    for at, group in enumerate(groups):
-        if group and all(shares[index] == 1 for index in group):
-            counted[_COUNTED.get(rows[at].precision, usual)].append(at)
+    for at, (row, group) in enumerate(zip(rows, groups, strict=True)):
+        if not row.nodes:
+            names = tuple(_name_of(graph.nodes[index]) for index in group)
+            filled[at] = row.model_copy(update={"nodes": names})
+        if group and all(users[index] == 1 for index in group):
+            counted[_COUNTED.get(row.precision, usual)].append(at)
     for precision, places in counted.items():
         costs = layer_costs(graph, [groups[at] for at in places], precision)
         for at, cost in zip(places, costs, strict=True):
-            changes = {"flops": cost.flops, "moved_bytes": cost.moved_bytes}
-            changes["edge_bytes"] = cost.edge_bytes
+            changes = cost.model_dump(include={"flops", "moved_bytes", "edge_bytes"})
             filled[at] = filled[at].model_copy(update=changes)
     return tuple(filled)
+
+
+def _nodes_of(graph: Graph, rows: Sequence[LayerRow]) -> list[list[int]]:
+    """Return the nodes that became each layer; none for a reformat."""
+    names = Names(graph)
+    groups: list[list[int]] = []
+    named: set[int] = set()
+    for row in rows:
+        groups.append(names.all_of(row.nodes) if computes(row.name, row.kind) else [])
+        named.update(groups[-1])
+    for row, group in zip(rows, groups, strict=True):
+        ends = ends_of_subgraph(row.name)
+        if ends is None or row.nodes or not computes(row.name, row.kind):
+            continue
+        for index in names.between(*ends):
+            if index not in named and not is_constant(graph, graph.nodes[index]):
+                group.append(index)
+    return groups
+
+
+def _usual_precision(rows: Sequence[LayerRow]) -> CostPrecision:
+    """Return the precision of most layers, for those that have none of their own."""
+    known = Counter(row.precision for row in rows if row.precision in _COUNTED)
+    if not known:
+        return "fp32"
+    [(precision, _)] = known.most_common(1)
+    return _COUNTED[precision]
 
 
 def _name_of(node: Node) -> str:

@@ -13,6 +13,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from ...collectors.backends.tensorrt_probe import tensorrt_version
 from ...parsers.errors import UsageError
 from ...parsers.onnx.costs import NodeCost
+from ...parsers.onnx.graph import Tensor
 from ...parsers.records import Ratio, Record
 
 # Raised whenever a key changes its meaning or is removed; new keys may come at any time.
@@ -213,6 +214,9 @@ Precision = Literal["fp16", "int8"]
 # of layer does not have is absent.
 Measures = dict[str, tuple[Value, ...] | None]
 
+# Bytes of an element at a precision.
+ELEMENT_BYTES: Mapping[Precision, int] = {"fp16": 2, "int8": 1}
+
 # The release of JetPack 6.1 and 6.2, which most boards with a DLA run.
 _USUAL = "10.3"
 _ANY_LAYER = "*"
@@ -328,10 +332,15 @@ def line_of(version: str) -> ReleaseLine | None:
     >>> line_of("10.7.0").name, line_of("11.4").name, line_of("10.13"), line_of("11.4.0")
     ('10.3', '11.4', None, None)
     """
-    found, lines = _numbers(version), rule_file().lines
-    named = (line for line in lines if line.name == version)
-    ranged = (line for line in lines if found and line.holds_for(found))
-    return next(named, None) or next(ranged, None)
+    lines = rule_file().lines
+    for line in lines:
+        if line.name == version:
+            return line
+    numbers = _numbers(version)
+    for line in lines:
+        if numbers and line.holds_for(numbers):
+            return line
+    return None
 
 
 @cache
@@ -339,15 +348,18 @@ def rules_of(name: str) -> RuleSet:
     """Return the rules of a release or a line; raise ``UsageError`` if it has no DLA."""
     line, file = line_of(name), rule_file()
     if line is None:
-        known = ", ".join(one.name for one in file.lines)
+        known = ", ".join(known_line.name for known_line in file.lines)
         raise UsageError(f"there is no TensorRT {name} with a DLA", f"name one of {known}")
     version = _numbers(line.since or line.name)
-    supported = (group.layers for group in file.supported if group.holds_for(version))
+    supported: set[str] = set()
+    for group in file.supported:
+        if group.holds_for(version):
+            supported.update(group.layers)
     return RuleSet(
         line=line,
         types=file.types["strong" if line.is_strongly_typed else "weak"],
         rules=tuple(rule for rule in file.rules if rule.holds_for(version)),
-        supported=frozenset(layer for layers in supported for layer in layers),
+        supported=frozenset(supported),
         pages=file.pages,
         loadable_limit=file.limits["loadables"],
     )
@@ -403,3 +415,11 @@ def batch_of(shape: tuple[int, ...]) -> tuple[int, ...]:
     if len(shape) > _IMAGE_DIMENSIONS:
         return shape[:-_IMAGE_DIMENSIONS]
     return shape[:1] if len(shape) > 1 else ()
+
+
+def lengths_in_words(tensor: Tensor) -> list[str]:
+    """Return the length of each dimension; an open one has its name, or ``?`` without one."""
+    words = []
+    for length in tensor.shape or ():
+        words.append("?" if length is None else str(length))
+    return words
