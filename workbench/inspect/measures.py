@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from ...parsers.onnx.graph import Graph, Node, Number, Shape, Tensor
-from .rules import Measures, Operator, Precision, Value, batch_of
+from .rules import ELEMENT_BYTES, Measures, Operator, Precision, Value, batch_of
 
 _Measure = tuple[Value, ...] | None
 
@@ -26,31 +26,33 @@ _ROUNDED_BYTES = 128
 
 def layer_of(graph: Graph, node: Node, operator: Operator) -> Operator | str:
     """Return the layer of a node that is not constant, or why it is folded: not a layer itself."""
-    # TensorRT converts a sum or a product with a constant to a Scale layer.
-    has_constant = any(graph.tensor(name).is_constant for name in node.inputs)
-    is_linear = operator.operation in ("sum", "sub", "prod")
-    is_scale = operator.layer == "elementwise" and is_linear and has_constant
-    layer = operator.model_copy(update={"layer": "scale"}) if is_scale else operator
-    return _vanishes(graph, node, operator) or layer
+    reason = _why_folded(graph, node, operator)
+    if reason is not None:
+        return reason
+    is_linear = operator.layer == "elementwise" and operator.operation in ("sum", "sub", "prod")
+    if is_linear and _constant_inputs(graph, node):
+        # TensorRT converts a sum or a product with a constant to a Scale layer.
+        return operator.model_copy(update={"layer": "scale"})
+    return operator
 
 
-def _vanishes(graph: Graph, node: Node, operator: Operator) -> str | None:
+def _constant_inputs(graph: Graph, node: Node) -> list[Tensor]:
+    return [tensor for tensor in map(graph.tensor, node.inputs) if tensor.is_constant]
+
+
+def _why_folded(graph: Graph, node: Node, operator: Operator) -> str | None:
+    """Return why a node is not a layer itself, or None if it is one."""
     before, after = graph.input(node, 0), graph.output(node)
     if operator.layer == "identity":
         return "it changes nothing"
     if not before.name or not after.name or operator.layer == "quantization":
         return None
-    perm = node.attribute("perm", tuple)
-    if (
-        (node.op == "Cast" and before.dtype is not None and before.dtype == after.dtype)
-        or (node.op == "Transpose" and before.rank is not None and perm == (*range(before.rank),))
-        or (node.op in _SHAPED and before.is_fixed and before.shape == after.shape)
-        or (node.op == "Concat" and len(node.inputs) == 1)
-    ):
+    if _changes_nothing(node, before, after):
         return "it changes nothing"
-    source = _convolution_before(graph, node) if node.op == "BatchNormalization" else None
-    if source is not None:
-        return f"it is merged into {source.name}"
+    if node.op == "BatchNormalization":
+        convolution = _convolution_before(graph, node)
+        if convolution is not None:
+            return f"it is merged into {convolution.name}"
     if operator.layer == "shuffle" and _is_flattened_pixel(graph, node, before, after):
         return "the matrix product after it accepts [N, C, 1, 1]"
     if operator.operation == "sum" and _is_bias_of_product(graph, node):
@@ -58,15 +60,31 @@ def _vanishes(graph: Graph, node: Node, operator: Operator) -> str | None:
     return None
 
 
+def _changes_nothing(node: Node, before: Tensor, after: Tensor) -> bool:
+    """Return whether a node of an operator that can change a tensor does not."""
+    if node.op == "Cast":
+        return before.dtype is not None and before.dtype == after.dtype
+    if node.op == "Transpose":
+        order = node.attribute("perm", tuple)
+        return before.rank is not None and order == tuple(range(before.rank))
+    if node.op == "Concat":
+        return len(node.inputs) == 1
+    return node.op in _SHAPED and before.is_fixed and before.shape == after.shape
+
+
 def _convolution_before(graph: Graph, node: Node) -> Node | None:
     """Return the convolution whose weights take up a factor per channel after it, or None."""
     data = graph.varying_inputs(node)
-    source = graph.maker(data[0].name) if data else None
+    if not data:
+        return None
+    source = graph.maker(data[0].name)
     if source is None or graph.sole_reader(source) is not node:
         return None
     if source.op == "BatchNormalization":
         return _convolution_before(graph, source)
-    return source if source.op in CONVOLUTIONS else None
+    if source.op in CONVOLUTIONS:
+        return source
+    return None
 
 
 def _is_flattened_pixel(graph: Graph, node: Node, before: Tensor, after: Tensor) -> bool:
@@ -79,13 +97,13 @@ def _is_flattened_pixel(graph: Graph, node: Node, before: Tensor, after: Tensor)
 
 
 def _is_bias_of_product(graph: Graph, node: Node) -> bool:
-    data = graph.varying_inputs(node)
-    if len(data) != 1 or len(node.inputs) != 2:
+    data, constants = graph.varying_inputs(node), _constant_inputs(graph, node)
+    if len(data) != 1 or len(constants) != 1 or len(node.inputs) != 2:
         return False
     source = graph.maker(data[0].name)
     if source is None or source.op != "MatMul" or graph.sole_reader(source) is not node:
         return False
-    bias = next(graph.tensor(name) for name in node.inputs if name != data[0].name)
+    [bias] = constants
     made = graph.output(source).shape
     # The product of two vectors has no dimension that a bias could belong to.
     if len(graph.varying_inputs(source)) != 1 or not made or bias.rank != 1:
@@ -98,21 +116,20 @@ def measures_of(
 ) -> Measures:
     """Return every measure of a layer; whether FP32 counts as converted to the precision."""
     kind, tensors = layer.layer or "", graph.varying_inputs(node)
-    tensors += [graph.tensor(name) for name in node.outputs[:1] if name]
+    made = graph.output(node)
+    if made.name:
+        tensors.append(made)
     types = _types(graph, node, kind)
-    found: Measures = {"is_fixed": _is_fixed(graph, tensors), "types": types}
+    found: Measures = {"is_fixed": _are_fixed(graph, tensors), "types": types}
     if not is_converted:
         found["types_as_written"] = types
+    # A matrix product has a rank of its own, and no rule on its batch and sizes.
     if kind != "fully_connected":
-        ranked = graph.output(node) if kind in _RANKED_BY_OUTPUT else graph.input(node, 0)
+        ranked = made if kind in _RANKED_BY_OUTPUT else graph.input(node, 0)
         found["rank"] = _known(ranked.rank)
-        fixed = [one.lengths for one in tensors if one.lengths is not None]
-        if fixed:
-            sizes = (size for shape in fixed for size in shape[len(batch_of(shape)) :])
-            found["batch"] = tuple(math.prod(batch_of(shape)) for shape in fixed)
-            found["sizes"] = tuple(sizes)
+        found |= _batch_and_sizes(tensors)
     if kind == "convolution":
-        found |= _convolution(graph, node, bytes_each=1 if precision == "int8" else 2)
+        found |= _convolution(graph, node, ELEMENT_BYTES[precision])
     elif kind in _OF_LAYER:
         found |= _OF_LAYER[kind](graph, node)
     if layer.operation is not None:
@@ -120,28 +137,57 @@ def measures_of(
     return found
 
 
-def _is_fixed(graph: Graph, tensors: list[Tensor]) -> _Measure:
-    if all(one.is_fixed for one in tensors):
+def _are_fixed(graph: Graph, tensors: list[Tensor]) -> _Measure:
+    if all(tensor.is_fixed for tensor in tensors):
         return (True,)
     # With fixed inputs, a missing length is one that the inference of shapes could not find. Its
     # name, if it has one, is invented by that inference or is from before the inputs were fixed.
-    return None if all(graph.tensor(name).is_fixed for name in graph.inputs) else (False,)
+    if all(graph.tensor(name).is_fixed for name in graph.inputs):
+        return None
+    return (False,)
+
+
+def _batch_and_sizes(tensors: list[Tensor]) -> Measures:
+    """Return the batch of each tensor with a fixed shape, and the lengths behind the batch."""
+    batches: list[int] = []
+    sizes: list[int] = []
+    for tensor in tensors:
+        if tensor.lengths is not None:
+            outer = batch_of(tensor.lengths)
+            batches.append(math.prod(outer))
+            sizes += tensor.lengths[len(outer) :]
+    if not batches:
+        return {}
+    return {"batch": tuple(batches), "sizes": tuple(sizes)}
 
 
 def _types(graph: Graph, node: Node, kind: str) -> _Measure:
-    """Return the types of computation; a tensor next to a quantizer is INT8."""
+    """Return the types of computation; None if one is unknown."""
     types: list[str | None] = []
     if kind != "cast":
-        for tensor in graph.varying_inputs(node):
-            source = graph.maker(tensor.name)
-            is_int8 = source is not None and source.op == "DequantizeLinear"
-            types.append("int8" if is_int8 else tensor.dtype)
-    if kind != "comparison":
-        for name in node.outputs[:1]:
-            readers = {graph.nodes[at].op for at in graph.consumers.get(name, ())}
-            types.append("int8" if readers == {"QuantizeLinear"} else graph.tensor(name).dtype)
-    known = tuple(one for one in types if one is not None)
-    return known if len(known) == len(types) else None
+        types += [_type_read(graph, tensor) for tensor in graph.varying_inputs(node)]
+    if kind != "comparison" and node.outputs:
+        types.append(_type_made(graph, node.outputs[0]))
+    known = tuple(each for each in types if each is not None)
+    if len(known) < len(types):
+        return None
+    return known
+
+
+def _type_read(graph: Graph, tensor: Tensor) -> str | None:
+    """Return the type of an input; behind a quantizer it is INT8."""
+    source = graph.maker(tensor.name)
+    if source is not None and source.op == "DequantizeLinear":
+        return "int8"
+    return tensor.dtype
+
+
+def _type_made(graph: Graph, name: str) -> str | None:
+    """Return the type of an output; if only quantizers read it, it is INT8."""
+    readers = {graph.nodes[index].op for index in graph.consumers.get(name, ())}
+    if readers == {"QuantizeLinear"}:
+        return "int8"
+    return graph.tensor(name).dtype
 
 
 def _known(value: Value | None) -> _Measure:
@@ -150,7 +196,9 @@ def _known(value: Value | None) -> _Measure:
 
 def _channels(weight: Tensor, axis: int, times: int = 1) -> _Measure:
     length = weight.length(axis)
-    return None if length is None else (length * times,)
+    if length is None:
+        return None
+    return (length * times,)
 
 
 def _convolution(graph: Graph, node: Node, bytes_each: int) -> Measures:
@@ -163,20 +211,25 @@ def _convolution(graph: Graph, node: Node, bytes_each: int) -> Measures:
         "has_constant_weights": (weight.is_constant,),
         "padding_beyond_kernel": None,
     }
-    kernel, dilation, inputs = found["kernel"], found["dilation"], found["input_channels"]
-    if kernel and dilation and found["padding"] is not None:
-        pairs = zip(kernel, dilation, strict=False)
-        covered = tuple((int(side) - 1) * int(gap) + 1 for side, gap in pairs)
-        found["padding_beyond_kernel"] = _beyond(found["padding"], covered)
+    kernel, dilation, padding = found["kernel"], found["dilation"], found["padding"]
+    if kernel and dilation and padding is not None:
+        covered = _covered(kernel, dilation)
+        found["padding_beyond_kernel"] = _beyond(padding, covered)
         if covered != kernel:
-            found["padding_beyond_undilated_kernel"] = _beyond(found["padding"], kernel)
+            found["padding_beyond_undilated_kernel"] = _beyond(padding, kernel)
     if found["spatial_dimensions"] == (2,):
-        width, banks = graph.input(node, 0).length(-1), None
+        inputs, width, banks = found["input_channels"], graph.input(node, 0).length(-1), None
         if kernel and dilation and inputs and width is not None:
             sides = (int(kernel[0]), int(kernel[1]))
             banks = buffer_banks(int(inputs[0]), sides, int(dilation[0]), width, bytes_each)
         found["buffer_banks"] = _known(banks)
     return found
+
+
+def _covered(kernel: tuple[Value, ...], dilation: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Return how many elements a kernel with gaps spans in each dimension."""
+    pairs = zip(kernel, dilation, strict=False)
+    return tuple((int(side) - 1) * int(gap) + 1 for side, gap in pairs)
 
 
 def _beyond(padding: tuple[Value, ...], sides: tuple[Value, ...]) -> tuple[int, ...]:
@@ -207,23 +260,15 @@ def buffer_banks(
 def _deconvolution(graph: Graph, node: Node) -> Measures:
     """Measure a deconvolution; its weights are ``[inputs, outputs of a group, height, width]``."""
     found, weight = _window(graph, node), graph.input(node, 1)
-    pairs = [one for one in (found["kernel"], found["stride"]) if one is not None and len(one) == 2]
-    squares = tuple(first for first, second in pairs if first == second)
+    squares = []
+    for sides in (found["kernel"], found["stride"]):
+        if sides is not None and len(sides) == 2 and sides[0] == sides[1]:
+            squares.append(sides[0])
     if squares:
-        found["square_side"] = squares
-    kernel, stride, gaps = found["kernel"] or (), found["stride"] or (), found["dilation"] or ()
-    extra = node.attribute("output_padding", tuple) or (0,) * len(kernel)
+        found["square_side"] = tuple(squares)
+    extra = node.attribute("output_padding", tuple) or (0,) * len(found["kernel"] or ())
     if node.attribute("output_shape", tuple) or node.attribute("auto_pad", str) in _SAME:
-        given, made = graph.input(node, 0).lengths or (), graph.output(node).lengths or ()
-        # What both sides are padded by; below 0, the output is padded instead.
-        implied = [
-            (size - 1) * int(step) + (int(side) - 1) * int(gap) + 1 + more - end
-            for size, end, step, side, gap, more in zip(
-                given[2:], made[2:], stride, kernel, gaps, extra, strict=False
-            )
-        ]
-        found["padding"] = tuple(max(0, one) for one in implied) or None
-        extra = tuple(more - min(0, one) for more, one in zip(extra, implied, strict=False))
+        found["padding"], extra = _implied_paddings(graph, node, found, extra)
     return found | {
         "groups": (node.groups,),
         "input_channels": _channels(weight, 0),
@@ -232,17 +277,41 @@ def _deconvolution(graph: Graph, node: Node) -> Measures:
     }
 
 
+def _implied_paddings(
+    graph: Graph, node: Node, window: Measures, extra: tuple[int, ...]
+) -> tuple[_Measure, tuple[int, ...]]:
+    """Return the paddings of input and output that follow from the size of the output."""
+    given, made = graph.input(node, 0).lengths or (), graph.output(node).lengths or ()
+    stride, kernel, dilation = window["stride"] or (), window["kernel"] or (), window["dilation"]
+    covered = _covered(kernel, dilation or ())
+    padding: list[int] = []
+    output_padding: list[int] = []
+    for size, end, step, span, more in zip(
+        given[2:], made[2:], stride, covered, extra, strict=False
+    ):
+        # Both sides of the input together; below 0, the output is padded instead.
+        implied = (size - 1) * int(step) + int(span) + more - end
+        padding.append(max(0, implied))
+        output_padding.append(more - min(0, implied))
+    return tuple(padding) or None, tuple(output_padding)
+
+
 def _fully_connected(graph: Graph, node: Node) -> Measures:
     """Measure a matrix product; the DLA needs one constant factor."""
     left, right = graph.input(node, 0), graph.input(node, 1)
     if not left.name or not right.name:
         return {"has_constant_weights": None}
-    if not (right.is_constant or left.is_constant):
+    if right.is_constant:
+        weight, data = right, left
+    elif left.is_constant:
+        weight, data = left, right
+    else:
         return {"has_constant_weights": (False,)}
-    weight, data = (right, left) if right.is_constant else (left, right)
-    inputs, outputs = (-1, -2) if node.attribute("transB", int) else (-2, -1)
-    has_factors = {node.attribute("alpha", float), node.attribute("beta", float)} - {None, 1.0}
-    is_plain = not has_factors and not node.attribute("transA", int) and right.is_constant
+    inputs, outputs = -2, -1
+    if node.attribute("transB", int):
+        inputs, outputs = outputs, inputs
+    factors = {node.attribute("alpha", float), node.attribute("beta", float)} - {None, 1.0}
+    is_plain = not factors and not node.attribute("transA", int) and right.is_constant
     return {
         "has_constant_weights": (True,),
         "rank": _known(data.rank),
@@ -258,7 +327,9 @@ def _window(graph: Graph, node: Node) -> Measures:
     weights = graph.input(node, 1).lengths
     if kernel is None and weights is not None:
         kernel = weights[2:]
-    count = len(kernel) if kernel is not None else len(data.shape or (0,) * 4) - 2
+    count = len(data.shape or (0,) * _IMAGE_RANK) - 2
+    if kernel is not None:
+        count = len(kernel)
     stride = node.attribute("strides", tuple) or (1,) * count
     dilation = node.attribute("dilations", tuple) or (1,) * count
     padding: _Measure = node.attribute("pads", tuple) or (0,) * count * 2
@@ -282,12 +353,15 @@ def _same(
     """Return the padding that keeps the size of an image, the larger half at the end."""
     if shape is None or kernel is None or len(shape) != len(kernel) + 2:
         return None
-    totals = []
+    before: list[int] = []
+    after: list[int] = []
     for length, side, step, gap in zip(shape[2:], kernel, stride, dilation, strict=True):
         if not isinstance(length, int) or step < 1:
             return None
-        totals.append(max(0, (math.ceil(length / step) - 1) * step + (side - 1) * gap + 1 - length))
-    return (*(total // 2 for total in totals), *(total - total // 2 for total in totals))
+        total = max(0, (math.ceil(length / step) - 1) * step + (side - 1) * gap + 1 - length)
+        before.append(total // 2)
+        after.append(total - total // 2)
+    return (*before, *after)
 
 
 def _activation(graph: Graph, node: Node) -> Measures:
@@ -301,64 +375,85 @@ def _activation(graph: Graph, node: Node) -> Measures:
 
 
 def _limit(graph: Graph, node: Node, name: str, position: int, default: float) -> _Measure:
-    given, tensor = node.attribute(name, float), graph.input(node, position)
-    if given is not None or not tensor.name:
-        return (default if given is None else given,)
-    return None if tensor.values is None else tensor.values[:1]
+    written, tensor = node.attribute(name, float), graph.input(node, position)
+    if written is not None:
+        return (written,)
+    if not tensor.name:
+        return (default,)
+    if tensor.values is None:
+        return None
+    return tensor.values[:1]
+
+
+def _local_response(_: Graph, node: Node) -> Measures:
+    return {"window": _known(node.attribute("size", int))}
 
 
 def _parametric_relu(graph: Graph, node: Node) -> Measures:
     rank, slope = graph.input(node, 0).rank, graph.input(node, 1)
-    is_known = rank is not None and slope.rank is not None
-    return {
-        "has_constant_slope": (slope.is_constant,),
-        "rank_difference": ((rank or 0) - (slope.rank or 0),) if is_known else None,
-    }
+    difference: _Measure = None
+    if rank is not None and slope.rank is not None:
+        difference = (rank - slope.rank,)
+    return {"has_constant_slope": (slope.is_constant,), "rank_difference": difference}
 
 
 def _elementwise(graph: Graph, node: Node) -> Measures:
-    """Measure the shape of each operand relative to the result: NCHW, NC11, N111 or other."""
-    operands = [graph.tensor(name) for name in node.inputs if name]
-    found: Measures = {"constant_operands": (sum(one.is_constant for one in operands),)}
-    out, shapes = graph.output(node).shape, [one.shape for one in operands]
+    """Measure an operation on elements of several tensors."""
+    found: Measures = {"constant_operands": (len(_constant_inputs(graph, node)),)}
+    out = graph.output(node).shape
     # With fewer dimensions the rule on the rank applies instead.
-    if out is not None and len(out) < _IMAGE_RANK:
-        return found
-    if out is None or None in shapes:
-        return found | {"broadcast": None}
+    if out is None or len(out) >= _IMAGE_RANK:
+        found["broadcast"] = _broadcast(graph, node, out)
+    return found
+
+
+def _broadcast(graph: Graph, node: Node, out: Shape | None) -> _Measure:
+    """Return the shape of each operand relative to the result: NCHW, NC11, N111 or other."""
+    if out is None:
+        return None
     # The batch has to be the same: no page documents that a batch of one is broadcast.
     known = {(*out[:-3], 1, 1, 1): "N111", (*out[:-2], 1, 1): "NC11", out: "NCHW"}
-    full = ((1,) * (len(out) - len(shape or ())) + (shape or ()) for shape in shapes)
-    return found | {"broadcast": tuple(known.get(shape, "other") for shape in full)}
+    forms = []
+    for name in filter(None, node.inputs):
+        shape = graph.tensor(name).shape
+        if shape is None:
+            return None
+        full = (1,) * (len(out) - len(shape)) + shape
+        forms.append(known.get(full, "other"))
+    return tuple(forms)
 
 
 def _scale(graph: Graph, node: Node) -> Measures:
     """Measure a sum or a product with a constant, or a batch normalization: one per channel."""
-    data = next(iter(graph.varying_inputs(node)), graph.input(node, 0))
     if node.op == "ImageScaler":
         return {}
+    data = [*graph.varying_inputs(node), graph.input(node, 0)][0]
+    if data.rank is not None and data.rank < _IMAGE_RANK:
+        return {"folds_into_convolution": (False,)}
     mode: _Measure = ("channel",)
     if node.op != "BatchNormalization":
-        constant = next(one for name in node.inputs if (one := graph.tensor(name)).is_constant)
-        is_known = data.shape is not None and constant.shape is not None
-        mode = (_mode(constant.shape or (), data.shape or ()),) if is_known else None
-    is_image = data.rank is None or data.rank >= _IMAGE_RANK
-    is_factor = is_image and mode in (("uniform",), ("channel",))
+        mode = _mode(_constant_inputs(graph, node)[0].shape, data.shape)
+    is_factor = mode in (("uniform",), ("channel",))
     folds = is_factor and _convolution_before(graph, node) is not None
-    return {"folds_into_convolution": (folds,)} | ({"mode": mode} if is_image else {})
+    return {"folds_into_convolution": (folds,), "mode": mode}
 
 
-def _mode(shape: Shape, data: Shape) -> str:
+def _mode(shape: Shape | None, data: Shape | None) -> _Measure:
+    """Return which elements of the data share a constant of this shape; None if unknown."""
+    if shape is None or data is None:
+        return None
     full = (1,) * (len(data) - len(shape)) + shape
-    if all(length == 1 for length in full):
-        return "uniform"
+    if set(full) <= {1}:
+        return ("uniform",)
     if len(full) != len(data):
-        return "other"
+        return ("other",)
     # A tensor of one or two dimensions has no channels.
     if len(data) >= 3 and full == (*(1,) * (len(data) - 3), data[-3], 1, 1):
-        return "channel"
-    is_whole = full[-3:] == data[-3:] and all(length == 1 for length in full[:-3])
-    return "element" if is_whole or full == data else "other"
+        return ("channel",)
+    is_whole_image = full[-3:] == data[-3:] and set(full[:-3]) <= {1}
+    if is_whole_image or full == data:
+        return ("element",)
+    return ("other",)
 
 
 def _comparison(graph: Graph, node: Node) -> Measures:
@@ -377,14 +472,18 @@ def _softmax(graph: Graph, node: Node) -> Measures:
     data = graph.input(node, 0)
     found: Measures = dict.fromkeys(("axis", "axis_length", "is_single"))
     is_joint = graph.opsets.get("", 13) < 13
-    axis, rank = node.attribute("axis", int), data.rank or 0
-    at = (1 if is_joint else -1) if axis is None else axis
-    at = at if at < 0 else at - rank
-    if not rank or at < -rank:
+    rank, axis = data.rank or 0, node.attribute("axis", int)
+    if axis is None:
+        axis = 1 if is_joint else -1
+    if axis >= 0:
+        axis -= rank
+    if not rank or axis < -rank:
         return found
-    found["axis"] = (_AXES.get(at, "batch"),)
+    found["axis"] = (_AXES.get(axis, "batch"),)
     if data.lengths is not None:
-        length = math.prod(data.lengths[at:] if is_joint else [data.lengths[at]])
+        length = data.lengths[axis]
+        if is_joint:
+            length = math.prod(data.lengths[axis:])
         found["axis_length"] = (length,)
         found["is_single"] = (math.prod(data.lengths[-3:]) <= length,)
     return found
@@ -392,9 +491,11 @@ def _softmax(graph: Graph, node: Node) -> Measures:
 
 def _concatenation(graph: Graph, node: Node) -> Measures:
     axis, rank = node.attribute("axis", int), graph.output(node).rank
-    if axis is not None and axis >= 0:
-        axis = None if rank is None else axis - rank
-    return {"axis_from_end": None if axis is None else (-axis,)}
+    if axis is None or (axis >= 0 and rank is None):
+        return {"axis_from_end": None}
+    if axis >= 0:
+        axis -= rank or 0
+    return {"axis_from_end": (-axis,)}
 
 
 def _reduce(graph: Graph, node: Node) -> Measures:
@@ -407,14 +508,16 @@ def _reduce(graph: Graph, node: Node) -> Measures:
 
 def _axes(node: Node, given: Tensor, rank: int | None, count: int | None) -> _Measure:
     """Return the axes of a tensor or an attribute; by default the first ``count``."""
-    axes = node.attribute("axes", tuple)
+    axes: tuple[Number, ...] | None = node.attribute("axes", tuple)
     if given.name:
-        axes = None if given.values is None else tuple(map(int, given.values))
+        axes = given.values
     elif axes is None and count is not None:
         axes = tuple(range(count))
     if axes is None or rank is None:
         return None
-    return tuple(axis % rank for axis in axes) if rank else axes
+    if rank == 0:
+        return tuple(map(int, axes))
+    return tuple(int(axis) % rank for axis in axes)
 
 
 def _shuffle(graph: Graph, node: Node) -> Measures:
@@ -427,44 +530,58 @@ def _shuffle(graph: Graph, node: Node) -> Measures:
     if node.op == "Transpose":
         order = node.attribute("perm", tuple) or (*reversed(range(len(before.shape))), 0)
         return found | {"keeps_batch": (order[0] == 0,)}
-    source = graph.maker(before.name)
-    around = [] if source is None else [source]
-    around += [graph.nodes[at] for name in node.outputs for at in graph.consumers.get(name, ())]
-    neighbours = {_NEIGHBOURS[one.op] for one in around if one.op in _NEIGHBOURS}
-    found["reshape_neighbours"] = tuple(sorted(neighbours))
+    found["reshape_neighbours"] = _neighbours(graph, node)
     if before.shape and after.shape and before.shape[0] is not None:
         found["keeps_batch"] = (before.shape[0] == after.shape[0],)
     return found
 
 
+def _neighbours(graph: Graph, node: Node) -> tuple[str, ...]:
+    """Return the kinds of layer next to a node that TensorRT may merge it with."""
+    operators = set()
+    source = graph.maker(node.inputs[0])
+    if source is not None:
+        operators.add(source.op)
+    for name in node.outputs:
+        operators |= {graph.nodes[index].op for index in graph.consumers.get(name, ())}
+    return tuple(sorted({_NEIGHBOURS[op] for op in operators & _NEIGHBOURS.keys()}))
+
+
 def _slices(graph: Graph, node: Node) -> Measures:
     """Measure a slice, split, padding or repetition: TensorRT converts all to slices."""
-    rank, found = graph.input(node, 0).rank or None, Measures()
+    rank = graph.input(node, 0).rank or None
     if node.op == "Split":
-        axis, bounds = node.attribute("axis", int) or 0, [graph.input(node, 1)]
-        found |= {"axes": (axis % rank,) if rank else None, "steps": (1,)}
+        bounds = [graph.input(node, 1)]
+        axis = node.attribute("axis", int) or 0
+        found: Measures = {"axes": _known(rank and axis % rank), "steps": (1,)}
     elif node.op == "Slice":
-        bounds = [graph.input(node, at) for at in (1, 2, 3, 4)]
+        bounds = [graph.input(node, position) for position in (1, 2, 3, 4)]
         starts, _, axes, steps = bounds
-        count = starts.elements if starts.name else len(node.attribute("starts", tuple) or ())
-        found["axes"] = _axes(node, axes, rank, count)
-        found["steps"] = steps.values if steps.name else (1,)
+        count = starts.elements
+        if not starts.name:
+            count = len(node.attribute("starts", tuple) or ())
+        found = {"axes": _axes(node, axes, rank, count), "steps": (1,)}
+        if steps.name:
+            found["steps"] = steps.values
     else:
-        return found
-    return found | {"is_static": (all(one.is_constant or not one.name for one in bounds),)}
+        return {}
+    are_static = all(bound.is_constant or not bound.name for bound in bounds)
+    return found | {"is_static": (are_static,)}
 
 
 def _resize(graph: Graph, node: Node) -> Measures:
     """Measure a resize; its scales are given, or follow from the sizes before and after."""
-    word = node.attribute("mode", str) or "nearest"
-    mode = "linear" if word == "bilinear" else word
+    mode = node.attribute("mode", str) or "nearest"
+    if mode == "bilinear":
+        mode = "linear"
     is_old = node.op == "Upsample" or graph.opsets.get("", 13) < 11
     place, rounding = "asymmetric", "floor"
     if not is_old:
         place = node.attribute("coordinate_transformation_mode", str) or "half_pixel"
         rounding = node.attribute("nearest_mode", str) or "round_prefer_floor"
-    coordinates = f"{place} {rounding}" if mode == "nearest" else place
-    found: Measures = {"mode": (mode,), "coordinates": (coordinates,)}
+    if mode == "nearest":
+        place = f"{place} {rounding}"
+    found: Measures = {"mode": (mode,), "coordinates": (place,)}
     scales = _scales(graph, node, graph.input(node, 1 if is_old else 2))
     if scales is None:
         return found | dict.fromkeys(("scales", "outer_scales", "inner_scales_are_whole"))
@@ -472,7 +589,7 @@ def _resize(graph: Graph, node: Node) -> Measures:
         "scales": (len(scales),),
         "outer_scales": scales[:2],
         "inner_scales": scales[2:],
-        "inner_scales_are_whole": (all(float(one).is_integer() for one in scales[2:]),),
+        "inner_scales_are_whole": (all(float(scale).is_integer() for scale in scales[2:]),),
     }
 
 
@@ -483,7 +600,9 @@ def _scales(graph: Graph, node: Node, given: Tensor) -> tuple[Number, ...] | Non
     if given.values:
         return given.values
     written = node.attributes.get("scales")
-    return tuple(map(float, written)) if isinstance(written, tuple) else None
+    if isinstance(written, tuple):
+        return tuple(map(float, written))
+    return None
 
 
 _OF_LAYER: Mapping[str, Callable[[Graph, Node], Measures]] = {
@@ -494,7 +613,7 @@ _OF_LAYER: Mapping[str, Callable[[Graph, Node], Measures]] = {
     "deconvolution": _deconvolution,
     "elementwise": _elementwise,
     "fully_connected": _fully_connected,
-    "lrn": lambda _, node: {"window": _known(node.attribute("size", int))},
+    "lrn": _local_response,
     "parametric_relu": _parametric_relu,
     "pooling": _window,
     "reduce": _reduce,
