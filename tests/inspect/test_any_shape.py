@@ -33,7 +33,7 @@ def graph_of(nodes, tensors):
 
 
 def judge(nodes, tensors):
-    inspect_graph(graph_of(nodes, tensors), rules_of("10.3"), model="made", reason="")
+    return inspect_graph(graph_of(nodes, tensors), rules_of("10.3"), model="made", reason="")
 
 
 def node(index, op, inputs, output):
@@ -50,6 +50,15 @@ def test_one_node_of_any_rank(op):
             judge([node(0, op, ("x", "w"), "y")], [x, w, y])
         if other == 0:
             judge([node(0, op, ("x",), "y")], [x, y])
+
+
+def test_a_window_with_too_few_strides_has_no_known_padding():
+    """The model is invalid; its padding to the same size cannot be computed."""
+    attributes = {"strides": (2,), "auto_pad": "SAME_UPPER"}
+    conv = node(0, "Conv", ("x", "w"), "y").model_copy(update={"attributes": attributes})
+    tensors = [tensor("x", 4), tensor("w", 4, is_constant=True), tensor("y", 4)]
+    [judged] = judge([conv], tensors).nodes
+    assert "convolution.padding" in {finding.rule for finding in judged.findings}
 
 
 @pytest.mark.parametrize("op", sorted(operators()))

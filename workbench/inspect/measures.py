@@ -351,7 +351,10 @@ def _same(
     dilation: tuple[int, ...],
 ) -> tuple[int, ...] | None:
     """Return the padding that keeps the size of an image, the larger half at the end."""
-    if shape is None or kernel is None or len(shape) != len(kernel) + 2:
+    if shape is None or kernel is None:
+        return None
+    # An invalid model may have fewer strides than dimensions.
+    if not len(shape) - 2 == len(kernel) == len(stride) == len(dilation):
         return None
     before: list[int] = []
     after: list[int] = []
