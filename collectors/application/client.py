@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ...parsers.errors import UserError
+from ..base import read_regular
 from ..http_peer import HttpPeer, OversizeError, PeerLimits, error_words, header_secrets
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ _SILENCES = 10
 # A thousand runs, or an hour of samples, of a board with all its signals.
 _LARGEST_BYTES = 64 * 2**20
 _SHOWN_CHARACTERS = 1000
+# The daemon writes 44 bytes; a person may write a longer secret.
+_TOKEN_BYTES = 4096
 
 
 # What reading a document of another shape than ours raises.
@@ -192,7 +195,7 @@ class ApiClient:
     def _token(self) -> str:
         for path in self._token_files:
             try:
-                token = path.read_text(encoding="ascii").strip()
+                token = read_regular(path, _TOKEN_BYTES).decode("ascii").strip()
             except (OSError, ValueError):
                 continue
             if token.isprintable():

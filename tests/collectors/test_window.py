@@ -3,6 +3,7 @@
 import http.server
 import json
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -326,6 +327,17 @@ def test_application_without_a_daemon_continues_with_one_warning(tmp_path, caplo
         assert marks.inferences == 5
         assert [record.levelno for record in caplog.records] == [logging.WARNING]
         assert caplog.records[0].name == "tegrascope.window"
+
+
+def test_only_a_small_file_is_a_token(answers, tmp_path):
+    large = tmp_path / "large"
+    large.write_text("x" * 1_000_000)
+    for path in (large, Path(os.devnull)):
+        with (
+            pytest.raises(UserError, match="no token can be read"),
+            tegrascope.window("detector", strict=True, url=answers.url, token_file=path),
+        ):
+            raise AssertionError("the block must not begin")
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 500])
