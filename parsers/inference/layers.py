@@ -80,7 +80,14 @@ _TYPES: Mapping[str, str] = {
     **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
     **dict.fromkeys(("fp16", "half"), "fp16"),
     **dict.fromkeys(("fp32", "float"), "fp32"),
-    **{name: name for name in ("fp4", "fp8", "int4", "int8", "int32", "int64", "uint8", "bool")},
+    "fp4": "fp4",
+    "fp8": "fp8",
+    "int4": "int4",
+    "int8": "int8",
+    "int32": "int32",
+    "int64": "int64",
+    "uint8": "uint8",
+    "bool": "bool",
 }
 _WIDE = {"two": 2, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32}
 _NAMED_FORMAT = re.compile(r"\(k([A-Z][A-Z0-9_]*)\)")
@@ -110,9 +117,15 @@ def read_layers(inspector: str | None) -> tuple[EngineLayer, ...]:
         engine = json.loads(inspector or "", strict=False)
     except (ValueError, RecursionError):
         return ()
-    told = engine.get("Layers") if isinstance(engine, dict) else None
-    details = (one if isinstance(one, dict) else {"Name": one} for one in _list(told))
-    return tuple(_layer(one) for one in details if _text(one, "Name"))
+    if not isinstance(engine, dict):
+        return ()
+    layers = []
+    for detail in _list(engine.get("Layers")):
+        if not isinstance(detail, dict):
+            detail = {"Name": detail}
+        if _text(detail, "Name"):
+            layers.append(_layer(detail))
+    return tuple(layers)
 
 
 def is_reformat(name: str, kind: str) -> bool:
@@ -152,7 +165,9 @@ def names_in(layer: str) -> tuple[str, ...]:
 
 def _without_pointwise(name: str) -> str:
     mark = _POINTWISE.match(name)
-    return name[mark.end() if mark else 0 :].rstrip(")")
+    if mark is not None:
+        name = name[mark.end() :]
+    return name.rstrip(")")
 
 
 def ends_of_subgraph(layer: str) -> tuple[str, str] | None:
@@ -166,7 +181,9 @@ def ends_of_subgraph(layer: str) -> tuple[str, str] | None:
         return None
     # Names may contain dots, so the last place that fits is taken.
     first, dots, last = layer[begin + len(_SUBGRAPH_BEGIN) : end].rpartition("...")
-    return (first, last) if dots else None
+    if not dots:
+        return None
+    return first, last
 
 
 def names_marked(metadata: str) -> tuple[str, ...]:
@@ -193,7 +210,9 @@ def uses_tensor_cores(kernel: str) -> bool | None:
     name = kernel.lower()
     if _WITH_TENSOR_CORES.search(name):
         return True
-    return False if _WITHOUT_TENSOR_CORES.search(name) else None
+    if _WITHOUT_TENSOR_CORES.search(name):
+        return False
+    return None
 
 
 def short_format(text: str) -> str:
@@ -208,7 +227,8 @@ def short_format(text: str) -> str:
     >>> short_format("Row major linear FP32 format (kLINEAR)"), short_format("secret")
     ('LINEAR', 'secret')
     """
-    if (named := _NAMED_FORMAT.search(text)) is not None:
+    named = _NAMED_FORMAT.search(text)
+    if named is not None:
         return named[1]
     words = text.lower()
     depth = "D" if "3 spatial dimensions" in words else ""
@@ -217,27 +237,34 @@ def short_format(text: str) -> str:
         return f"C{depth}HW{_WIDE[width]}"
     if words.startswith("channel major"):
         channels = _CHANNELS.search(words)
-        return f"{depth}HWC{'' if channels is None else channels[1]}"
-    return "LINEAR" if words.startswith(("row major", "linear")) else text.strip()
+        if channels is None:
+            return f"{depth}HWC"
+        return f"{depth}HWC{channels[1]}"
+    if words.startswith(("row major", "linear")):
+        return "LINEAR"
+    return text.strip()
 
 
 def _layer(detail: Mapping[str, Any]) -> EngineLayer:
     name, kind = _text(detail, "Name"), _text(detail, "LayerType")
     tactic = _text(detail, "TacticName")
-    given, made = (_first_tensor(detail.get(side)) for side in ("Inputs", "Outputs"))
+    input_format, input_type = _first_tensor(detail.get("Inputs"))
+    output_format, output_type = _first_tensor(detail.get("Outputs"))
+    precision = input_type or output_type
     weights = detail.get("Weights")
-    of_weights = _type_in(_text(weights, "Type")) if isinstance(weights, dict) else None
+    if isinstance(weights, dict):
+        precision = _type_in(_text(weights, "Type")) or precision
     nodes = names_marked(_text(detail, "Metadata"))
     if not nodes and ends_of_subgraph(name) is None and computes(name, kind):
         nodes = names_in(name)
     return EngineLayer(
         name=name,
         kind=kind,
-        precision=of_weights or given[1] or made[1],
-        input_format=given[0],
-        input_type=given[1],
-        output_format=made[0],
-        output_type=made[1],
+        precision=precision,
+        input_format=input_format,
+        input_type=input_type,
+        output_format=output_format,
+        output_type=output_type,
         tactic=tactic or None,
         uses_tensor_cores=uses_tensor_cores(tactic),
         nodes=nodes,
@@ -249,21 +276,30 @@ def _first_tensor(tensors: object) -> tuple[str | None, str | None]:
     first = next(iter(_list(tensors)), None)
     if not isinstance(first, dict):
         return None, None
-    texts = [_text(first, key) for key in ("Format", "Format/Datatype")]
-    words = " ".join((*(_text(first, key) for key in ("DataType", "Datatype")), *texts))
-    form = next(filter(None, texts), None)
-    return form and short_format(form), _type_in(words)
+    format_text = _text(first, "Format") or _text(first, "Format/Datatype")
+    keys = ("DataType", "Datatype", "Format", "Format/Datatype")
+    tensor_type = _type_in(" ".join(_text(first, key) for key in keys))
+    if not format_text:
+        return None, tensor_type
+    return short_format(format_text), tensor_type
 
 
 def _type_in(text: str) -> str | None:
     """Return the first type in a text, in our own words."""
-    return next((_TYPES[word] for word in text.lower().split() if word in _TYPES), None)
+    for word in text.lower().split():
+        if word in _TYPES:
+            return _TYPES[word]
+    return None
 
 
 def _text(detail: Mapping[str, Any], key: str) -> str:
-    found = detail.get(key)
-    return found.strip() if isinstance(found, str) else ""
+    value = detail.get(key)
+    if not isinstance(value, str):
+        return ""
+    return value.strip()
 
 
-def _list(found: object) -> list[Any]:
-    return found if isinstance(found, list) else []
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        return []
+    return value

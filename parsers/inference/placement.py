@@ -178,38 +178,44 @@ def placement_of(log: Sequence[str], inspector: str | None, device: str) -> Plac
     on_dla, on_gpu, finished = _read_log(log)
     kinds = dict(on_gpu)
     places: dict[str, _Place] = dict.fromkeys(on_dla, "dla")
-    undecided = False
+    is_undecided = False
     # Without detail, the inspector has only the names.
     inspected = [_Layer(layer.name, layer.kind.lower()) for layer in read_layers(inspector)]
     for name, own_kind in inspected or finished or on_gpu:
         kind = own_kind or kinds.get(name, "")
         if is_constant(name, kind):
             continue
-        place = _place(name, kind, device, kinds)
-        if place is None:
-            undecided |= name not in places
-        elif _RANK[place] > _RANK.get(places.get(name), 0):
-            places[name] = place
-    dla, gpu, reformat = (
-        tuple(name for name, place in places.items() if place == wanted)
-        for wanted in ("dla", "gpu", "reformat")
-    )
-    verdict: PlacementVerdict
-    if undecided or not places:
-        verdict = "unknown"
-    elif not dla:
-        verdict = "gpu_only"
-    elif gpu:
-        verdict = "mixed"
-    else:
-        verdict = "dla_plus_reformat" if reformat else "pure_dla"
+        found = _place(name, kind, device, kinds)
+        if found is None:
+            is_undecided |= name not in places
+        elif _RANK[found] > _RANK.get(places.get(name), 0):
+            places[name] = found
+    names: dict[_Place, list[str]] = {"dla": [], "gpu": [], "reformat": []}
+    for name, place in places.items():
+        names[place].append(name)
+    verdict: PlacementVerdict = "unknown"
+    loadables = None
+    if places and not is_undecided:
+        verdict = _verdict(names)
+        loadables = len(names["dla"])
     return Placement(
         verdict=verdict,
-        loadables=None if verdict == "unknown" else len(dla),
-        dla_layers=dla,
-        gpu_layers=gpu,
-        reformat_layers=reformat,
+        loadables=loadables,
+        dla_layers=tuple(names["dla"]),
+        gpu_layers=tuple(names["gpu"]),
+        reformat_layers=tuple(names["reformat"]),
     )
+
+
+def _verdict(names: Mapping[_Place, Collection[str]]) -> PlacementVerdict:
+    """Return what the layers of an engine show, by the places of all of them."""
+    if not names["dla"]:
+        return "gpu_only"
+    if names["gpu"]:
+        return "mixed"
+    if names["reformat"]:
+        return "dla_plus_reformat"
+    return "pure_dla"
 
 
 def layer_types(inspector: str | None) -> dict[str, int]:
@@ -269,8 +275,11 @@ def _read_log(log: Iterable[str]) -> tuple[list[str], list[_Layer], list[_Layer]
         elif _FINISHED in line and _TACTIC in line:
             kind, _, rest = line.partition(_FINISHED)[2].partition("): ")
             finished.append(_Layer(rest.partition(_TACTIC)[0].strip(), kind.strip().lower()))
-    on_gpu, finished = ([layer for layer in of if layer.name] for of in (on_gpu, finished))
-    return list(filter(None, on_dla)), on_gpu, finished
+    return list(filter(None, on_dla)), _named(on_gpu), _named(finished)
+
+
+def _named(layers: Iterable[_Layer]) -> list[_Layer]:
+    return [layer for layer in layers if layer.name]
 
 
 def _kind_and_name(text: str) -> _Layer:
@@ -288,7 +297,9 @@ def _place(name: str, kind: str, device: str, kinds: Mapping[str, str]) -> _Plac
     if is_reformat(name, kind):
         return "reformat"
     is_known = device == "gpu" or not name.startswith(_SUBGRAPH)
-    return "gpu" if is_known or "myelin" in kind or name in kinds else None
+    if is_known or "myelin" in kind or name in kinds:
+        return "gpu"
+    return None
 
 
 def group_dla_rows(rows: Sequence[tuple[str, int]], dla_layers: Collection[str]) -> dict[str, int]:

@@ -143,23 +143,27 @@ def read_counter(body: bytes, scrape: CounterPage, unit: str) -> CounterReading:
         unit: Unit of the counter; it selects the known counter where no metric is named.
     """
     text = body.decode("utf-8", "replace")
-    known = [one for one in KNOWN_COUNTERS if one.unit == unit]
-    if scrape.metric is not None:
-        known = [one for one in KNOWN_COUNTERS if one.metric == scrape.metric]
+    if scrape.metric is None:
+        known = [counter for counter in KNOWN_COUNTERS if counter.unit == unit]
+    else:
+        known = [counter for counter in KNOWN_COUNTERS if counter.metric == scrape.metric]
         known = known or [KnownCounter(scrape.metric, unit, "requests")]
-    for one in known:
-        if f"# TYPE {one.metric} gauge" in text:
-            raise UserError(f"has {one.metric} as a gauge", "name a counter, which never falls")
-        if found := _series(text, one.metric, scrape.labels):
+    for counter in known:
+        if f"# TYPE {counter.metric} gauge" in text:
+            raise UserError(f"has {counter.metric} as a gauge", "name a counter, which never falls")
+        series = _series(text, counter.metric, scrape.labels)
+        if series:
             started = _series(text, _STARTED, {}).get("")
-            return CounterReading(found, started, scrape.counts or one.counts)
+            return CounterReading(series, started, scrape.counts or counter.counts)
     if not known:
         units = ", ".join(sorted({one.unit for one in KNOWN_COUNTERS}))
         what = f"may have any counter: none of the unit {unit} is known (known are: {units})"
         raise UserError(what, "name it as metric:")
     wanted = some_of([one.metric for one in known])
-    labels = "".join(f" {name}={value!r}" for name, value in scrape.labels.items())
-    raise UserError(f"has no {wanted}{' with' if labels else ''}{labels}", _LOOK)
+    if scrape.labels:
+        labels = " ".join(f"{name}={value!r}" for name, value in scrape.labels.items())
+        wanted = f"{wanted} with {labels}"
+    raise UserError(f"has no {wanted}", _LOOK)
 
 
 def _series(text: str, metric: str, labels: Mapping[str, str]) -> dict[str, float]:
@@ -237,22 +241,30 @@ def read_stream_line(line: bytes) -> AnswerPart | None:
     if value == b"[DONE]":
         return AnswerPart(is_end=True)
     try:
-        found: Any = json.loads(value) if name == b"data" else None
-        problem, choices = found.get("error"), found.get("choices") or ()
-        made = [{"content": one.get("text"), **(one.get("delta") or {})} for one in choices]
-        part = AnswerPart(
-            any(one.get(key) for one in made for key in _OUTPUT),
-            any(one.get("finish_reason") for one in choices),
-            tokens=_token_count(found.get("usage") or {}),
-        )
+        if name != b"data":
+            raise ValueError("no field of a stream has this name")
+        event: Any = json.loads(value)
+        problem = event.get("error")
+        part = _part_of(event)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError):
         shown = printable(" ".join(line.decode("utf-8", "replace").split()), 120)
         raise UserError(f"its answer is not a stream of events ({shown})", _LOOK) from None
     if problem:
-        words = problem.get("message", problem) if isinstance(problem, dict) else problem
-        shown = printable(" ".join(str(words).split()), 200)
+        if isinstance(problem, dict):
+            problem = problem.get("message", problem)
+        shown = printable(" ".join(str(problem).split()), 200)
         raise UserError(f"reports an error ({shown})", "see its log")
     return part
+
+
+def _part_of(event: Mapping[str, Any]) -> AnswerPart:
+    """Return what an event adds to the answer; its choices are parts of one answer."""
+    has_output = is_last = False
+    for choice in event.get("choices") or ():
+        made = {"content": choice.get("text"), **(choice.get("delta") or {})}
+        has_output = has_output or any(made.get(key) for key in _OUTPUT)
+        is_last = is_last or bool(choice.get("finish_reason"))
+    return AnswerPart(has_output, is_last, tokens=_token_count(event.get("usage") or {}))
 
 
 def _token_count(usage: Mapping[str, Any]) -> int | None:

@@ -87,8 +87,7 @@ def message_of(line: str) -> str:
     >>> message_of("[11/20/2025-08:32:52] [E] [TRT] no such layer")
     'no such layer'
     """
-    found = _PREFIX.match(line)
-    return line[found.end() if found else 0 :].strip()
+    return _PREFIX.sub("", line, count=1).strip()
 
 
 def parse_report(lines: Iterable[str]) -> TrtexecReport:
@@ -125,8 +124,12 @@ def parse_times(
     Raises:
         UnreadableError: A line is not an inference, or the file is empty.
     """
-    texts = (line.strip().lstrip("[,").rstrip(",]").strip() for line in lines)
-    rows = sorted(_row(text) for text in texts if text)
+    rows = []
+    for line in lines:
+        text = line.strip().lstrip("[,").rstrip(",]").strip()
+        if text:
+            rows.append(_row(text))
+    rows.sort()
     if queries is not None:
         rows = rows[max(0, len(rows) - queries) :]
     rows = rows[:count]
@@ -148,7 +151,9 @@ def _row(text: str) -> tuple[int, ...]:
     latency = _nanoseconds(one, ("latencyMs",))
     if start is None or not any(stages):
         raise UnreadableError(f"this inference has no start or no time: {text[:80]!r}")
-    return start, sum(stages) if latency is None else latency, *stages
+    if latency is None:
+        latency = sum(stages)
+    return start, latency, *stages
 
 
 def _nanoseconds(one: Mapping[str, object], names: Sequence[str]) -> int | None:
@@ -223,11 +228,14 @@ def missing_operator(lines: Sequence[str]) -> str | None:
     ...                   '[E] creator && "Plugin not found, are the plugin name …"'])
     'NMS'
     """
-    is_node = any("Plugin not found, are the" in line for line in lines)
-    for pattern in (_NO_PLUGIN, *((_NODE,) if is_node else ()), _NO_IMPORTER):
-        found = next(filter(None, map(pattern.search, reversed(lines))), None)
-        if found is not None:
-            return str(found[1])
+    patterns = [_NO_PLUGIN, _NO_IMPORTER]
+    if any("Plugin not found, are the" in line for line in lines):
+        patterns.insert(1, _NODE)
+    for pattern in patterns:
+        for line in reversed(lines):
+            found = pattern.search(line)
+            if found is not None:
+                return found[1]
     return None
 
 
@@ -240,14 +248,16 @@ def plugin_arguments(offered: frozenset[str], plugins: Mapping[str, bool]) -> li
     >>> plugin_arguments(frozenset({"--plugins"}), {"a.so": True})
     ['--plugins=a.so']
     """
-    static, dynamic = ("--staticPlugins", "--plugins"), ("--dynamicPlugins",)
-    chosen = {
-        path: _first(offered, *(dynamic if is_exported else ()), *static)
-        for path, is_exported in plugins.items()
-    }
-    if not all(chosen.values()):
-        return None
-    return [f"{flags[0]}={path}" for path, flags in chosen.items()]
+    arguments = []
+    for path, is_exported in plugins.items():
+        names: tuple[str, ...] = ("--staticPlugins", "--plugins")
+        if is_exported:
+            names = ("--dynamicPlugins", *names)
+        flags = _first(offered, *names)
+        if not flags:
+            return None
+        arguments.append(f"{flags[0]}={path}")
+    return arguments
 
 
 def version_in(lines: Iterable[str]) -> str | None:
@@ -266,8 +276,11 @@ def version_in(lines: Iterable[str]) -> str | None:
 
 def context_bytes_in(lines: Iterable[str]) -> int | None:
     """Return the device memory of one execution context, or ``None``."""
-    found = next(filter(None, map(_CONTEXT.search, lines)), None)
-    return None if found is None else round(float(found[1]) * 2**20)
+    for line in lines:
+        found = _CONTEXT.search(line)
+        if found is not None:
+            return round(float(found[1]) * 2**20)
+    return None
 
 
 # An option begins its line, and its text continues in lines with more blanks; elsewhere in the
@@ -291,13 +304,13 @@ def options_in(help_text: str) -> frozenset[str]:
     >>> sorted(options_in("  --fp16=N   Enable it; instead of --best"))
     ['--fp16']
     """
-    found = list(_OPTION.finditer(help_text))
-    ends = [*(one.start() for one in found), len(help_text)][1:]
-    return frozenset(
-        one[1]
-        for one, end in zip(found, ends, strict=True)
-        if "no-op" not in help_text[one.start() : end]
-    )
+    # The name of each option, and the text up to the next one, in turn; the first is before all.
+    _, *pieces = _OPTION.split(help_text)
+    options = set()
+    for name, text in zip(pieces[::2], pieces[1::2], strict=True):
+        if "no-op" not in text:
+            options.add(name)
+    return frozenset(options)
 
 
 def chooses_types(offered: frozenset[str], precision: Precision) -> bool:
@@ -313,15 +326,12 @@ def build_arguments(
     ``offered`` are the options of this trtexec, and ``shapes`` those of inputs that the model
     leaves open. It writes the engine to ``plan`` and its inspector's JSON to ``layers``.
     """
-    has_range = any(one.min is not None for name, one in order.shapes.items() if name in shapes)
-    common = _common(order, {} if has_range else shapes)
-    chosen = [f"--onnx={model}", f"--saveEngine={plan}", *common]
-    for at, option in enumerate(("--minShapes", "--optShapes", "--maxShapes") if has_range else ()):
-        ends = {
-            name: order.shapes[name].range[at] if name in order.shapes else shape
-            for name, shape in shapes.items()
-        }
-        chosen.append(f"{option}={_written(ends)}")
+    chosen = [f"--onnx={model}", f"--saveEngine={plan}"]
+    ordered = [shape for name, shape in order.shapes.items() if name in shapes]
+    if any(shape.min is not None for shape in ordered):
+        chosen += [*_common(order, {}), *_range(order, shapes)]
+    else:
+        chosen += _common(order, shapes)
     precision = order.precision or DEFAULT_PRECISION
     if chooses_types(offered, precision):
         chosen += _PRECISIONS[precision]
@@ -337,8 +347,21 @@ def build_arguments(
         "--profilingVerbosity": "detailed",
         "--exportLayerInfo": layers,
     }
-    found = {name: value for name, value in optional.items() if name in offered}
-    return [*chosen, *(f"{name}={value}" for name, value in found.items() if value is not None)]
+    for name, value in optional.items():
+        if name in offered and value is not None:
+            chosen.append(f"{name}={value}")
+    return chosen
+
+
+def _range(order: Order, shapes: Shapes) -> list[str]:
+    """Return the least, the usual and the largest shapes of an engine with a range."""
+    arguments = []
+    for at, option in enumerate(("--minShapes", "--optShapes", "--maxShapes")):
+        ends = dict(shapes)
+        for name in shapes.keys() & order.shapes.keys():
+            ends[name] = order.shapes[name].range[at]
+        arguments.append(f"{option}={_written(ends)}")
+    return arguments
 
 
 def run_arguments(
@@ -351,8 +374,9 @@ def run_arguments(
     that of the file to write with the times of all inferences.
     """
     chosen = [f"--loadEngine={plan}", *_common(order, shapes)]
-    chosen += _first(offered, "--useCudaGraph" if launches_graph(order) else "--noCudaGraph")
-    chosen += _first(offered, "--includeDataTransfers" if order.transfers else "--noDataTransfers")
+    graph = "--useCudaGraph" if launches_graph(order) else "--noCudaGraph"
+    transfers = "--includeDataTransfers" if order.transfers else "--noDataTransfers"
+    chosen += [*_first(offered, graph), *_first(offered, transfers)]
     chosen += _first(offered, "--noSpinWait")
     if order.streams > 1:
         flags = _first(offered, "--infStreams", "--streams")
@@ -375,13 +399,20 @@ def launches_graph(order: Order) -> bool:
 
 def _first(offered: frozenset[str], *names: str) -> list[str]:
     """Return the first offered one of several names; an empty list needs no argument."""
-    return next(([name] for name in names if name in offered), [])
+    for name in names:
+        if name in offered:
+            return [name]
+    return []
 
 
 def _common(order: Order, shapes: Shapes) -> list[str]:
     """Return shapes and core; the shape of an input that is not open would be an error."""
-    core = [] if order.dla_core is None else [f"--useDLACore={order.dla_core}"]
-    return [*([f"--shapes={_written(shapes)}"] if shapes else []), *core]
+    arguments = []
+    if shapes:
+        arguments.append(f"--shapes={_written(shapes)}")
+    if order.dla_core is not None:
+        arguments.append(f"--useDLACore={order.dla_core}")
+    return arguments
 
 
 def _written(shapes: Shapes) -> str:
