@@ -94,7 +94,7 @@ class Connection:
             return response
         where = response.getheader("Location")
         if where is not None and 300 <= response.status < 400:
-            raise self.problem(f"redirects to {self._shown(where)}", "give that")
+            raise self.problem(f"redirects to {self._shown(where)}", "use it as url")
         words = self._shown(peer.read_words())
         raise self.problem(
             f"answers {response.status} {printable(response.reason, 40)}"

@@ -45,7 +45,7 @@ DTYPES = {"FLOAT": "float32", "HALF": "float16"}
 DTYPES |= {word: word.lower() for word in ("INT8", "INT32", "INT64", "BOOL", "UINT8")}
 _HALF = ("HALF", "BF16")
 _QUANTISED = ("QUANTIZE", "DEQUANTIZE")
-# With no scales at all TensorRT builds no int8 engine; with these its speed means something.
+# With no scales at all TensorRT builds no int8 engine; with these only its speed is valid.
 _DUMMY_RANGE = 4.0
 # How a model fixes its own precision, and how to make one of another.
 _TYPED = {
@@ -244,7 +244,7 @@ class Builder:
         if timing_cache is not None and keeps_timing:
             self._keep_timing(timing_cache, config)
         if scales == "dummy":
-            notes.append("the scales are made up: its speed means something, its answers nothing")
+            notes.append("int8 scales are placeholders: speed is valid, outputs are not")
         built = Built(
             is_strongly_typed=made.is_strongly_typed,
             int8_scales=scales,

@@ -63,7 +63,7 @@ _NO_CUDA = (
     "no cuda-capable device",
 )
 _NOTES = (
-    "latencies are the device's, as trtexec tells them",
+    "latencies are device times reported by trtexec",
     "idle was measured without the model: trtexec loads it for its run alone",
 )
 

@@ -275,7 +275,10 @@ class Workload(InferenceSettings, Section):
         if not isinstance(value, dict) or value.get("scrape") is None:
             return value
         if others := sorted(value.keys() & cls.model_fields.keys() - _OF_A_COUNTER):
-            raise ValueError(f"{', '.join(others)}: the work that a counter counts is not ours")
+            raise ValueError(
+                f"{', '.join(others)} cannot be set with scrape: the server runs the work, and"
+                " tegrascope only reads its counter"
+            )
         scrape = value["scrape"] if isinstance(value["scrape"], dict) else {}
         units = {one.metric: one.unit for one in KNOWN_COUNTERS}
         metric = str(scrape.get("metric", ""))

@@ -84,7 +84,7 @@ def test_growth_is_that_of_the_work_between_both_readings(server):
     ("fault", "words"),
     [
         ("refuse", "answers 500 out of memory"),
-        ("redirect", "redirects to http://169.254.169.254/latest: give that"),
+        ("redirect", "redirects to http://169.254.169.254/latest: use it as url"),
         ("empty", "has no vllm:generation_tokens_total"),
         ("huge", "answers with more than 16 MiB"),
         ("not_http", "does not answer as HTTP"),

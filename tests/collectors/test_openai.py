@@ -134,7 +134,7 @@ def test_without_usage_parts_are_counted_with_limits_and_a_note(server):
     ("fault", "words"),
     [
         ("refuse", "answers 500 out of memory"),
-        ("redirect", "redirects to http://169.254.169.254/latest: give that"),
+        ("redirect", "redirects to http://169.254.169.254/latest: use it as url"),
         ("empty", "ends an answer early, after 0 parts"),
         ("no_token", "answers without output"),
         ("huge", "its answer is not a stream of events (x 1)"),

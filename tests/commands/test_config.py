@@ -170,7 +170,11 @@ def test_every_error_is_found_in_the_order_of_the_file():
         ("workloads:\n- {name: a, scrape: {url: 'http://[x/'}}\n", 2, "Invalid IPv6 URL"),
         ("workloads:\n- {name: a, scrape: {url: 'http://x/', metric: a}}\n", 2, "like unit: token"),
         ("workloads:\n- {name: a, unit: a, scrape: {url: 'http://x/', metric: [a]}}\n", 2, "text"),
-        ("workloads:\n- {name: a, scrape: {url: 'http://x/'}, count: 3}\n", 2, "count: the work"),
+        (
+            "workloads:\n- {name: a, scrape: {url: 'http://x/'}, count: 3}\n",
+            2,
+            "count cannot be set with scrape",
+        ),
         ("workloads:\n- {name: a, backend: counter, model: x}\n", 2, "goes with scrape"),
         (
             "workloads:\n- {name: a, server: {url: 'http://x/', model: m}, model: x}\n",

@@ -242,7 +242,7 @@ def test_calibration_cache_is_made_and_used(state, tmp_path, monkeypatch, capsys
         str(cache),
     )
     assert engines_command(*build, state=state) == 0
-    assert "made up" not in capsys.readouterr().out
+    assert "placeholders" not in capsys.readouterr().out
     (entry,) = EngineCache(state / "engines").entries()
     assert entry.sidecar.built.int8_scales == "calibrated"
 
