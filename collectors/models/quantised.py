@@ -9,7 +9,7 @@ Source:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,7 +72,7 @@ class _Translation:
         from onnx import numpy_helper
 
         self._graph, self._model, self._helper = graph, name, numpy_helper
-        self._constants = {one.name: one for one in graph.initializer}
+        self._constants = {weight.name: weight for weight in graph.initializer}
         for node in graph.node:
             if node.op_type == "Constant" and node.attribute[0].name == "value":
                 self._constants[node.output[0]] = node.attribute[0].t
@@ -84,47 +84,74 @@ class _Translation:
 
     def run(self) -> tuple[dict[str, float], tuple[str, ...]]:
         """Translate; return scales by tensor, and notes."""
-        kept: list[Any] = []
+        nodes = self._plain_nodes()
+        self._refuse_int8((output.name for output in self._graph.output), "an output")
+        for node in nodes:
+            node.input[:] = [self._source(name) for name in node.input]
+        self._name_outputs(nodes)
+        nodes = self._without_unread_constants(nodes)
+        self._put_into_graph(nodes)
+        self._spread(nodes)
+        return self._scales, tuple(self._notes())
+
+    def _plain_nodes(self) -> list[Any]:
+        """Return the nodes of the graph without Q/DQ nodes, whose scales are noted."""
+        nodes: list[Any] = []
         for node in self._graph.node:
             if node.op_type == _Q:
-                kept += self._quantise(node)
+                nodes += self._quantise(node)
             elif node.op_type == _DQ:
                 self._dequantise(node)
             else:
                 self._refuse_int8(node.input, node.name or node.op_type)
-                sources = [self._instead.get(name, name) for name in node.input]
-                # The other inputs of what moves values are shapes and axes.
-                computed = sources[:1] if node.op_type in _MOVING else sources
-                keeps_sign = node.op_type in _KEEPING_SIGN and self._positive.issuperset(computed)
-                if node.op_type in _POSITIVE or keeps_sign:
+                if self._makes_no_negative(node):
                     self._positive.update(node.output)
-                kept.append(node)
-        self._refuse_int8((one.name for one in self._graph.output), "an output")
-        for node in kept:
-            node.input[:] = [self._instead.get(name, name) for name in node.input]
-        self._name_outputs(kept)
-        used = {name for node in kept for name in node.input}
-        used |= {one.name for one in self._graph.output}
-        kept = [one for one in kept if one.op_type != "Constant" or used.intersection(one.output)]
-        made = {name for node in kept for name in node.output}
-        graph = self._graph
-        for field, items in (
-            (graph.node, kept),
-            (graph.initializer, [one for one in graph.initializer if one.name in used]),
-            (graph.value_info, [one for one in graph.value_info if one.name in made]),
-        ):
-            rest = [type(one).FromString(one.SerializeToString()) for one in items]
-            del field[:]
-            field.extend(rest)
-        self._spread(kept)
-        return self._scales, tuple(self._notes())
+                nodes.append(node)
+        return nodes
+
+    def _makes_no_negative(self, node: Any) -> bool:
+        """Return whether the outputs of a node certainly have no value below 0."""
+        if node.op_type in _POSITIVE:
+            return True
+        sources = [self._source(name) for name in node.input]
+        if node.op_type in _MOVING:
+            sources = sources[:1]  # the others are shapes and axes
+        return node.op_type in _KEEPING_SIGN and self._positive.issuperset(sources)
+
+    def _source(self, name: str) -> str:
+        """Return the tensor that stands for one now, since a node between them was removed."""
+        return self._instead.get(name, name)
+
+    def _without_unread_constants(self, nodes: list[Any]) -> list[Any]:
+        """Return the nodes except constants that only Q/DQ nodes read."""
+        read = self._names_read_by(nodes)
+        return [
+            node for node in nodes if node.op_type != "Constant" or read.intersection(node.output)
+        ]
+
+    def _names_read_by(self, nodes: Iterable[Any]) -> set[str]:
+        """Return the tensors that nodes read, and the outputs of the graph."""
+        names = {output.name for output in self._graph.output}
+        for node in nodes:
+            names.update(node.input)
+        return names
+
+    def _put_into_graph(self, nodes: list[Any]) -> None:
+        """Replace the nodes of the graph; remove weights and types of tensors that are gone."""
+        graph, read = self._graph, self._names_read_by(nodes)
+        made: set[str] = set()
+        for node in nodes:
+            made.update(node.output)
+        _refill(graph.node, nodes)
+        _refill(graph.initializer, [weight for weight in graph.initializer if weight.name in read])
+        _refill(graph.value_info, [value for value in graph.value_info if value.name in made])
 
     def _quantise(self, node: Any) -> Iterator[Any]:
         """Note the scale of an activation; a weight keeps its values.
 
         Exporters leave a Relu out where the range of a node begins at 0. It is yielded then.
         """
-        source = self._instead.get(node.input[0], node.input[0])
+        source = self._source(node.input[0])
         scale, zero = self._values(node)
         if source in self._constants:
             weight = self._array(source)
@@ -201,9 +228,9 @@ class _Translation:
         import numpy
 
         names = [name for name in node.input[1:] if name]
-        lacking = next((name for name in names if name not in self._constants), None)
-        if lacking is not None:
-            raise UserError(f"{self._model} computes the scale {lacking!r}", "make it a constant")
+        for name in names:
+            if name not in self._constants:
+                raise UserError(f"{self._model} computes the scale {name!r}", "make it a constant")
         scale = self._array(names[0])
         zero = self._array(names[1]) if len(names) > 1 else numpy.zeros(scale.shape, "u1")
         return scale, zero
@@ -215,53 +242,77 @@ class _Translation:
         self._noted.setdefault(words, []).append(name)
 
     def _refuse_int8(self, names: Iterable[str], what: str) -> None:
-        found = next((name for name in names if name in self._whole), None)
-        if found is not None:
-            raise UserError(
-                f"{what} of {self._model} is {found!r} in int8, for which there is no"
-                " calibration cache",
-                "export it with Q/DQ nodes around layers of floating point",
-            )
+        for name in names:
+            if name in self._whole:
+                raise UserError(
+                    f"{what} of {self._model} is {name!r} in int8, for which there is no"
+                    " calibration cache",
+                    "export it with Q/DQ nodes around layers of floating point",
+                )
 
-    def _name_outputs(self, kept: list[Any]) -> None:
+    def _name_outputs(self, nodes: list[Any]) -> None:
         """Give the outputs of the graph to the nodes that make them now."""
         from onnx import helper
 
-        names, renamed = {one.name for one in self._graph.output}, dict[str, str]()
-        for name in sorted(names & self._instead.keys()):
-            source = renamed.get(self._instead[name], self._instead[name])
-            if source in names or not any(source in node.output for node in kept):
-                kept.append(helper.make_node("Identity", [source], [name]))
+        output_names = {output.name for output in self._graph.output}
+        renamed: dict[str, str] = {}
+        for name in sorted(output_names & self._instead.keys()):
+            source = self._instead[name]
+            source = renamed.get(source, source)
+            is_made = any(source in node.output for node in nodes)
+            if source in output_names or not is_made:
+                # An input or another output: its name must stay, so the value is copied.
+                nodes.append(helper.make_node("Identity", [source], [name]))
                 continue
-            for node in kept:
-                for field in (node.input, node.output):
-                    field[:] = [name if one == source else one for one in field]
+            for node in nodes:
+                _rename(node.input, source, name)
+                _rename(node.output, source, name)
             renamed[source] = name
             if source in self._scales:
                 self._scales[name] = self._scales.pop(source)
 
     def _spread(self, nodes: Iterable[Any]) -> None:
         """Give tensors on both sides of operators that move or cut values the same scale."""
-        readers = Counter(name for node in nodes for name in node.input)
+        readers: Counter[str] = Counter()
+        for node in nodes:
+            readers.update(node.input)
         before = -1
-        while before < len(self._scales):
+        while before < len(self._scales):  # a scale goes one node further in each turn
             before = len(self._scales)
             for node in nodes:
-                source, results = next(iter(node.input), ""), list(node.output)
-                known = next((self._scales[one] for one in results if one in self._scales), None)
-                moves = node.op_type in _MOVING
-                cuts = node.op_type in _CUTTING and readers[source] == 1
-                if moves and source in self._scales:
-                    for result in results:
-                        self._scales.setdefault(result, self._scales[source])
-                elif known is not None and (moves or cuts) and source not in self._constants:
-                    self._scales.setdefault(source, known)
+                self._spread_over(node, readers)
+
+    def _spread_over(self, node: Any, readers: Mapping[str, int]) -> None:
+        """Give the input and the outputs of one node the same scale, if it moves or cuts values."""
+        source = node.input[0] if node.input else ""
+        is_moving = node.op_type in _MOVING
+        is_cutting = node.op_type in _CUTTING and readers[source] == 1
+        if is_moving and source in self._scales:
+            for result in node.output:
+                self._scales.setdefault(result, self._scales[source])
+        elif (is_moving or is_cutting) and source not in self._constants:
+            for result in node.output:
+                if result in self._scales:
+                    self._scales.setdefault(source, self._scales[result])
+                    break
 
     def _notes(self) -> Iterator[str]:
         words = "Q/DQ nodes were removed, since this TensorRT takes none for a DLA"
         yield f"{words}; {len(self._scales)} tensors have scales"
         for words, names in self._noted.items():
             yield f"{len(names)} {words}: {some_of(names)}"
+
+
+def _rename(names: Any, old: str, new: str) -> None:
+    """Replace a name wherever it stands in the inputs or outputs of a node."""
+    names[:] = [new if name == old else name for name in names]
+
+
+def _refill(field: Any, messages: Iterable[Any]) -> None:
+    """Replace the messages of a repeated field, of which some are in it already."""
+    copies = [type(message).FromString(message.SerializeToString()) for message in messages]
+    del field[:]
+    field.extend(copies)
 
 
 def _along(values: Any, array: Any, node: Any) -> Any:
@@ -276,4 +327,7 @@ def _along(values: Any, array: Any, node: Any) -> Any:
 
 
 def _axis(node: Any) -> int:
-    return next((int(one.i) for one in node.attribute if one.name == "axis"), 1)
+    for attribute in node.attribute:
+        if attribute.name == "axis":
+            return int(attribute.i)
+    return 1  # the default of ONNX
