@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ...parsers.errors import UserError
-from ..base import read_regular
+from ..files import read_regular
 from ..http_peer import HttpPeer, OversizeError, PeerLimits, error_words, header_secrets
 
 if TYPE_CHECKING:
