@@ -242,16 +242,18 @@ def while_open(what: str, damage: Damage, destroys: str) -> Act:
         pause(daemon, 7)
         daemon.recovery()
         daemon.wait_for_runs(1)
+        is_exact = "log" not in what
         if told - daemon.stored() - daemon.destroyed and not _SAID.search(daemon.get("readyz")):
             # A page may hide runs without an error, until the next count: hourly, or at a start.
             daemon.end()
             daemon.start()
             daemon.recovery()
             before = 0.0
+            is_exact = False  # what was there before a start is known only from what is left
         daemon.stored()  # unreadable rows are counted when they are read
         pause(daemon, 2)
         counted = _counted(daemon) - before
-        wrong = judge(daemon, told, kept, counted, is_exact="log" not in what)
+        wrong = judge(daemon, told, kept, counted, is_exact=is_exact)
         if wrong is None and chance.random() < 0.5:
             # What the file has now must also be there after a restart.
             daemon.kill() if chance.random() < 0.5 else daemon.end()
