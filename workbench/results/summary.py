@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from math import isnan, sqrt
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from ...collectors.worker.outputs import OutputCheck
 from ...daemon.measure.blocks import WindowSlice
@@ -59,6 +59,9 @@ AGREEING_ROUNDS = 3
 LOAD_STEP = 0.01
 # These flags only repeat that telemetry was not possible.
 _WITHOUT_TELEMETRY: frozenset[Flag] = frozenset({"telemetry_gap", "insufficient_samples"})
+
+N = TypeVar("N", int, float)
+
 
 # --- statistics -----------------------------------------------------------------------------------
 
@@ -133,15 +136,32 @@ def agree(rounds: Sequence[RunReport]) -> bool:
     two; one agrees with nothing.
     """
     last = rounds[-AGREEING_ROUNDS:]
-    rates = [one.throughput_per_second for one in last if one.throughput_per_second]
-    medians = [one.latency.p50_seconds for one in last if one.latency is not None]
-    for figures in (rates, medians):
-        if len(figures) < max(2, len(last)) or max(figures) > STEADY_RATIO * min(figures):
+    if len(last) < 2:
+        return False
+    rates, medians = [], []
+    for report in last:
+        if not report.throughput_per_second or report.latency is None:
             return False
-    was, now = ({} if r.telemetry is None else r.telemetry.temperature for r in last[-2:])
-    changes = (abs(now[zone].max_celsius - was[zone].max_celsius) for zone in was.keys() & now)
-    apart = (last[-1].started_ns - last[-2].started_ns) / 1e9
-    return apart <= 0 or max(changes, default=0.0) / apart < SLOPE_CELSIUS_PER_SECOND
+        rates.append(report.throughput_per_second)
+        medians.append(report.latency.p50_seconds)
+    if max(rates) > STEADY_RATIO * min(rates) or max(medians) > STEADY_RATIO * min(medians):
+        return False
+    return _keeps_temperature(last[-2], last[-1])
+
+
+def _keeps_temperature(before: RunReport, after: RunReport) -> bool:
+    """Return whether no zone changes fast from one round to the next."""
+    apart = (after.started_ns - before.started_ns) / 1e9
+    if apart <= 0 or before.telemetry is None or after.telemetry is None:
+        return True
+    for name, zone in after.telemetry.temperature.items():
+        earlier = before.telemetry.temperature.get(name)
+        if earlier is None:
+            continue
+        change = abs(zone.max_celsius - earlier.max_celsius)
+        if change / apart >= SLOPE_CELSIUS_PER_SECOND:
+            return False
+    return True
 
 
 def clock_ranges(cut: WindowSlice, window: Span) -> dict[str, tuple[float, float]]:
@@ -150,11 +170,12 @@ def clock_ranges(cut: WindowSlice, window: Span) -> dict[str, tuple[float, float
     The first half is left out: clocks rise from idle when work begins.
     """
     inside = cut.inside((window.begin_ns + window.end_ns) // 2, window.end_ns)
-    known = {
-        name: [hertz for hertz in column[inside] if not isnan(hertz)]
-        for name, (_, column) in clock_figures(cut.columns).items()
-    }
-    return {name: (min(hertz), max(hertz)) for name, hertz in known.items() if hertz}
+    ranges = {}
+    for name, (_, column) in clock_figures(cut.columns).items():
+        known = [hertz for hertz in column[inside] if not isnan(hertz)]
+        if known:
+            ranges[name] = (min(known), max(known))
+    return ranges
 
 
 def reported_flags(report: RunReport) -> list[Flag]:
@@ -165,95 +186,160 @@ def reported_flags(report: RunReport) -> list[Flag]:
 
 def mean_loads(loads: Sequence[Mapping[str, float]]) -> dict[str, Figure]:
     """Return the mean of each named ratio that every round has."""
-    return {
-        name: figure.within(0.0, 1.0)
-        for name in (loads[0] if loads else ())
-        if all(name in one for one in loads)
-        and (figure := mean_of_rounds([one[name] for one in loads], floor=LOAD_STEP / 2))
-    }
+    means: dict[str, Figure] = {}
+    for name in loads[0] if loads else ():
+        known = [ratios[name] for ratios in loads if name in ratios]
+        mean = mean_of_rounds(known, floor=LOAD_STEP / 2)
+        if mean is not None and len(known) == len(loads):
+            means[name] = mean.within(0.0, 1.0)
+    return means
 
 
 def summarise(model: str, measured: Sequence[Measured], rounds: Sequence[RunReport]) -> ModelResult:
     """Return the result of a model; ``rounds`` is every measured run, in the order of time."""
-    results = [summarise_accelerator(one) for one in measured]
-    gpus = (one.utilization.get("gpu") for one in results if one.device == "gpu" and one.may_win)
-    on_gpu = next(gpus, None)
-    for place, one in enumerate(results):
-        if one.device != "gpu":
-            freed = difference(on_gpu, one.utilization.get("gpu"))
+    results, powers = [], {}
+    digest: str | None = None
+    of_counted: set[str] = set()
+    for one in measured:
+        results.append(summarise_accelerator(one))
+        powers[one.look.device] = _powers(one.rounds)
+        digest = digest or one.look.model_sha256
+        of_counted.update(each.report.run_id for each in one.rounds)
+    on_gpu = _gpu_load(results)
+    for place, result in enumerate(results):
+        if result.device != "gpu":
+            freed = difference(on_gpu, result.utilization.get("gpu"))
             freed = freed and freed.within(-1.0, 1.0)
-            results[place] = one.model_copy(update={"gpu_freed": freed})
-    counted = {one.report.run_id for each in measured for one in each.rounds}
-    powers = {each.look.device: _powers(each.rounds) for each in measured}
-    digests = (one.look.model_sha256 for one in measured)
+            results[place] = result.model_copy(update={"gpu_freed": freed})
     return ModelResult(
         model=model,
-        model_sha256=next(filter(None, digests), None),
-        order=tuple(one.device for one in rounds),
+        model_sha256=digest,
+        order=tuple(report.device for report in rounds),
         accelerators=tuple(results),
         goals=tuple(decide(goal, results, powers) for goal in GOALS),
         checks=caveats_of(results, rounds[-1].environment if rounds else None),
-        counted=tuple(one.run_id for one in rounds if one.run_id in counted),
+        counted=tuple(report.run_id for report in rounds if report.run_id in of_counted),
         rounds=tuple(rounds),
     )
 
 
+def _gpu_load(results: Sequence[AcceleratorResult]) -> Figure | None:
+    """Return the load of the GPU where it does the work itself."""
+    for result in results:
+        if result.device == "gpu" and result.may_win:
+            return result.utilization.get("gpu")
+    return None
+
+
 def summarise_accelerator(one: Measured) -> AcceleratorResult:
     """Return the result of all rounds of one accelerator."""
-    rounds, reports = one.rounds, [each.report for each in one.rounds]
-    telemetry = [report.telemetry or RunTelemetry(samples=0) for report in reports]
-    zones = [(z.max_celsius, name) for each in telemetry for name, z in each.temperature.items()]
-    medians = [
-        Figure.around(r.report.latency.p50_seconds, median_half_width(r.latency_ns))
-        for r in rounds
-        if r.report.latency is not None
-    ]
-    gates = mean_loads([each.dla_active for each in telemetry])
-    clocks: dict[str, list[float]] = {}
-    for name, ends in (pair for each in rounds for pair in each.clocks.items()):
-        clocks.setdefault(name, []).extend(ends)
-    taken_over = {name: own for name, own in vars(one).items() if name not in ("look", "rounds")}
+    reports = [each.report for each in one.rounds]
+    is_steady = agree(reports) if len(reports) > 1 else None
+    built = one.look.built
+    for report in reports:
+        # Some back-ends know only after a run how they launched it.
+        built = report.built or built
     return AcceleratorResult(
-        **taken_over,
         device=one.look.device,
         backend=one.look.backend,
-        # Some back-ends know only after a run how they launched it.
-        built=next((r.built for r in reversed(reports) if r.built), one.look.built),
+        status=one.status,
+        reason=one.reason,
+        log=one.log,
+        outputs=one.outputs,
+        nsys_report=one.nsys_report,
+        nsys_problem=one.nsys_problem,
+        lock_in=one.lock_in,
+        lock_in_stages=one.lock_in_stages,
+        layers=one.layers,
+        profiled_seconds=one.profiled_seconds,
+        profiled_inferences=one.profiled_inferences,
+        built=built,
         cold_start_seconds=one.look.cold_start_seconds,
-        process_peak_bytes=max(present(r.process_peak_bytes for r in reports), default=None),
-        device_peak_bytes=max(present(r.device_peak_bytes for r in reports), default=None),
-        latency=distribution(joined(each.latency_ns for each in rounds)),
-        device_latency=distribution(joined(each.device_ns for each in rounds)),
-        stages={
-            stage: found
-            for stage in (rounds[0].stages_ns if rounds else ())
-            if (found := distribution(joined(r.stages_ns.get(stage, ()) for r in rounds)))
-        },
-        latency_seconds=mean_of_most(medians),
-        throughput_per_second=mean_of_rounds(present(r.throughput_per_second for r in reports)),
-        gross_joules_per_inference=mean_energy([energy_of(r, "gross") for r in reports]),
-        net_joules_per_inference=mean_energy([energy_of(r, "net") for r in reports]),
-        counter_joules_per_inference=mean_energy(list(map(_counter_energy, reports))),
-        mean_watts=mean_of_rounds(present(map(mean_watts, reports))),
-        utilization=mean_loads(
-            [{n: load.mean_ratio for n, load in each.utilization.items()} for each in telemetry]
-        ),
-        clocks={
-            name: ClockRange(lowest_hertz=min(ends), highest_hertz=max(ends))
-            for name, ends in clocks.items()
-        },
-        dla_active={core: min(max(gate.value, 0.0), 1.0) for core, gate in gates.items()},
-        hottest_zone=max(zones)[1] if zones else None,
-        hottest_celsius=max(zones)[0] if zones else None,
-        variation=max(
-            present(variation(each.device_ns or each.latency_ns) for each in rounds), default=None
-        ),
+        process_peak_bytes=_largest(report.process_peak_bytes for report in reports),
+        device_peak_bytes=_largest(report.device_peak_bytes for report in reports),
+        **_times(one.rounds),
+        **_energies(reports),
+        **_state(one.rounds),
         rounds=len(reports),
-        is_steady=agree(reports) if len(reports) > 1 else None,
+        is_steady=is_steady,
         unsettled_rounds=sum("not_steady" in report.quality for report in reports),
-        flags=_flags(one, reports),
+        flags=_flags(one, reports, is_steady),
         foreign_dla_processes=foreign_processes(reports),
     )
+
+
+def _largest(values: Iterable[N | None]) -> N | None:
+    return max(present(values), default=None)
+
+
+def _times(rounds: Sequence[Round]) -> dict[str, Any]:
+    """Return latency, its spread, and throughput, over the inferences of all rounds."""
+    latencies, device_times = array("q"), array("q")
+    stages = {stage: array("q") for stage in (rounds[0].stages_ns if rounds else ())}
+    medians, rates, variations = [], [], []
+    for each in rounds:
+        latencies.extend(each.latency_ns)
+        device_times.extend(each.device_ns)
+        for stage, durations in stages.items():
+            durations.extend(each.stages_ns.get(stage, ()))
+        if each.report.latency is not None:
+            half = median_half_width(each.latency_ns)
+            medians.append(Figure.around(each.report.latency.p50_seconds, half))
+        rates.append(each.report.throughput_per_second)
+        variations.append(variation(each.device_ns or each.latency_ns))
+    timed = {stage: durations for stage, durations in stages.items() if durations}
+    return {
+        "latency": distribution(latencies),
+        "device_latency": distribution(device_times),
+        "stages": {stage: distribution(durations) for stage, durations in timed.items()},
+        "latency_seconds": mean_of_most(medians),
+        "throughput_per_second": mean_of_rounds(present(rates)),
+        "variation": _largest(variations),
+    }
+
+
+def _energies(reports: Sequence[RunReport]) -> dict[str, Any]:
+    """Return energy per inference and power, as means of all rounds."""
+    gross, net, counted, powers = [], [], [], []
+    for report in reports:
+        gross.append(energy_of(report, "gross"))
+        net.append(energy_of(report, "net"))
+        counted.append(_counter_energy(report))
+        powers.append(mean_watts(report))
+    return {
+        "gross_joules_per_inference": mean_energy(gross),
+        "net_joules_per_inference": mean_energy(net),
+        "counter_joules_per_inference": mean_energy(counted),
+        "mean_watts": mean_of_rounds(present(powers)),
+    }
+
+
+def _state(rounds: Sequence[Round]) -> dict[str, Any]:
+    """Return loads, clocks and the highest temperature of the board in all rounds."""
+    loads, gates, zones = [], [], []
+    clocks: dict[str, list[float]] = {}
+    for each in rounds:
+        telemetry = each.report.telemetry or RunTelemetry(samples=0)
+        gates.append(telemetry.dla_active)
+        loads.append({name: load.mean_ratio for name, load in telemetry.utilization.items()})
+        for name, zone in telemetry.temperature.items():
+            zones.append((zone.max_celsius, name))
+        for name, ends in each.clocks.items():
+            clocks.setdefault(name, []).extend(ends)
+    ranges = {}
+    for name, known in clocks.items():
+        ranges[name] = ClockRange(lowest_hertz=min(known), highest_hertz=max(known))
+    active = {}
+    for core, ratio in mean_loads(gates).items():
+        active[core] = min(max(ratio.value, 0.0), 1.0)
+    celsius, hottest_zone = max(zones, default=(None, None))
+    return {
+        "utilization": mean_loads(loads),
+        "clocks": ranges,
+        "dla_active": active,
+        "hottest_zone": hottest_zone,
+        "hottest_celsius": celsius,
+    }
 
 
 def joined(durations_ns: Iterable[Iterable[int]]) -> "array[int]":
@@ -264,15 +350,19 @@ def joined(durations_ns: Iterable[Iterable[int]]) -> "array[int]":
 def _powers(rounds: Sequence[Round]) -> list[RoundPower]:
     """Return the readings of the rounds whose energy is published; none if one lacks them.
 
-    None either if a counter gave the energy.
+    None either if a counter gave the energy: a rhythm may escape the readings of power, but not the
+    counter, so its figures are compared.
     """
-    reports = [one.report for one in rounds if energy_of(one.report, "net") is not None]
-    # A rhythm may escape the readings of power, but not the counter: its figures are compared.
-    if any(one.energy is not None and one.energy.gross_method == "counter" for one in reports):
-        return []
-    published = [one.power for one in rounds if energy_of(one.report, "net") is not None]
-    powers = present(published)
-    return powers if len(powers) == len(published) else []
+    powers = []
+    for one in rounds:
+        if energy_of(one.report, "net") is None:
+            continue
+        energy = one.report.energy
+        is_counted = energy is not None and energy.gross_method == "counter"
+        if is_counted or one.power is None:
+            return []
+        powers.append(one.power)
+    return powers
 
 
 def _counter_energy(report: RunReport) -> Figure | None:
@@ -286,19 +376,27 @@ def _counter_energy(report: RunReport) -> Figure | None:
 
 def foreign_processes(reports: Iterable[RunReport]) -> tuple[str, ...]:
     """Return the names of the processes that raised ``foreign_dla_activity``, without repeats."""
-    return tuple(dict.fromkeys(name for one in reports for name in one.foreign_dla_processes))
-
-
-def _flags(one: Measured, reports: Sequence[RunReport]) -> dict[BenchFlag, int]:
-    found: Counter[BenchFlag] = Counter()
+    names: dict[str, None] = {}
     for report in reports:
-        found.update(flag for flag in reported_flags(report) if flag != "not_steady")
-    if len(reports) > 1 and not agree(reports):
-        found["not_steady"] = len(reports)
+        names.update(dict.fromkeys(report.foreign_dla_processes))
+    return tuple(names)
+
+
+def _flags(
+    one: Measured, reports: Sequence[RunReport], is_steady: bool | None
+) -> dict[BenchFlag, int]:
+    """Return in how many rounds each flag was raised; a judgement over all counts for all."""
+    counts: Counter[BenchFlag] = Counter()
+    for report in reports:
+        counts.update(reported_flags(report))
+    # A round alone tells it of itself; here the rounds are held against each other.
+    counts.pop("not_steady", None)
+    if is_steady is False:
+        counts["not_steady"] = len(reports)
     verdict = one.outputs.verdict if one.outputs is not None and one.status == "ok" else None
     if verdict in ("wrong", "unchecked", "meaningless"):
-        found[cast(BenchFlag, f"{verdict}_outputs")] = max(1, len(reports))
-    return dict(found)
+        counts[cast(BenchFlag, f"{verdict}_outputs")] = max(1, len(reports))
+    return dict(counts)
 
 
 # --- goals ----------------------------------------------------------------------------------------
