@@ -2,14 +2,14 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot
 from statistics import median
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, get_args
 
 from ...daemon.measure.blocks import WindowSlice
-from ...daemon.measure.energy_report import IDLE_PHASES, measure_energy, timing
+from ...daemon.measure.energy_report import IDLE_PHASES, MeasuredEnergy, measure_energy, timing
 from ...daemon.measure.figures import (
     Kind,
     difference,
@@ -28,13 +28,13 @@ from ...daemon.measure.quality import (
     timed,
     withholding,
 )
-from ...daemon.measure.report import Environment, Figure, Flag, RunReport, Span
+from ...daemon.measure.report import Distribution, Environment, Figure, Flag, RunReport, Span
 from ...daemon.measure.trace import RunTrace
 from ...daemon.measure.utilization import telemetry
 from ...parsers.inference.events import PhaseName
 from ...parsers.rails import RailRule
 from .records import BenchFlag, Contention, JointRound, LaneTogether, Placed, Status, Together
-from .summary import agree, foreign_processes, joined, mean_loads, median_half_width, reported_flags
+from .summary import agree, foreign_processes, mean_loads, median_half_width, reported_flags
 
 # Models that run at once, each on its accelerator.
 On: TypeAlias = tuple[Placed, ...]
@@ -82,8 +82,10 @@ class NotRun(NamedTuple):
 
 def joint_span(spans: Sequence[Span]) -> Span | None:
     """Return the time that spans have in common, if any."""
-    begin_ns = max((span.begin_ns for span in spans), default=0)
-    end_ns = min((span.end_ns for span in spans), default=0)
+    if not spans:
+        return None
+    begin_ns = max(span.begin_ns for span in spans)
+    end_ns = min(span.end_ns for span in spans)
     return Span(begin_ns=begin_ns, end_ns=end_ns) if begin_ns < end_ns else None
 
 
@@ -97,48 +99,75 @@ def join_runs(
 ) -> Joint:
     """Return the joint round of runs; ``cut_of`` returns the samples between two times."""
     reports = [report for report, _ in runs]
-    phases: dict[PhaseName, Span] = {}
-    for phase in _PHASES:
-        spans = [one.phases[phase] for one in reports if phase in one.phases]
-        if len(spans) == len(reports) and (common := joint_span(spans)) is not None:
-            phases[phase] = common
-    record = JointRound(turn=turn, lanes=on, window=phases.get("steady"), runs=tuple(reports))
-    window = record.window
+    phases = _joint_phases(reports)
+    window = phases.get("steady")
+    record = JointRound(turn=turn, lanes=on, window=window, runs=tuple(reports))
     if window is None:
         return Joint(record)
-    done = [trace.completed(window)[1] for _, trace in runs]
-    edges = [edge for span in phases.values() for edge in (span.begin_ns, span.end_ns)]
-    cut = timed(cut_of(min(edges), max(edges)))
-    board = telemetry(cut, window) if cut.times_ns else None
-    raised: set[Flag] = {flag for one in reports for flag in reported_flags(one)} - _NOT_OF_JOINT
+    begin_ns = min(span.begin_ns for span in phases.values())
+    end_ns = max(span.end_ns for span in phases.values())
+    cut = timed(cut_of(begin_ns, end_ns))
     idle = [phases[name] for name in IDLE_PHASES if name in phases]
     is_disturbed = (busiest_gpu_ratio(cut, idle) or 0.0) > BUSY_RATIO
     if is_disturbed:
         phases = {"steady": window}
-    measured = measure_energy(
-        cut, phases, rule, None, timing(environment, late_seconds=late_seconds(cut))
-    )
-    method = None if measured is None else measured.energy.gross_method
-    if board is not None and insufficient_samples(
-        window.seconds, None if method == "counter" else board.samples, min(map(len, done))
-    ):
-        raised.add("insufficient_samples")
+    reading = timing(environment, late_seconds=late_seconds(cut))
+    measured = measure_energy(cut, phases, rule, None, reading)
+    latencies, counts, rates = [], [], []
+    for report, trace in runs:
+        of_run = trace.completed(window)[1]
+        latencies.append(of_run)
+        counts.append(len(of_run))
+        rates.append(len(of_run) * report.batch / window.seconds)
+    raised = _flags_of_parts(reports) | _energy_flags(measured, is_disturbed=is_disturbed)
+    load: dict[str, float] = {}
+    if cut.times_ns:
+        board = telemetry(cut, window)
+        for name, utilization in board.utilization.items():
+            load[name] = utilization.mean_ratio
+        # A counter does not need samples.
+        is_counted = measured is not None and measured.energy.gross_method == "counter"
+        samples = None if is_counted else board.samples
+        if insufficient_samples(window.seconds, samples, min(counts)):
+            raised.add("insufficient_samples")
+    changes = {
+        "inferences": tuple(counts),
+        "energy": measured and measured.energy,
+        "load": load,
+    }
+    record = record.model_copy(update=changes)
+    return Joint(record, tuple(latencies), tuple(rates), in_order(raised))
+
+
+def _joint_phases(reports: Sequence[RunReport]) -> dict[PhaseName, Span]:
+    """Return the time that all runs spent in a phase together, of each phase that has one."""
+    phases: dict[PhaseName, Span] = {}
+    for phase in _PHASES:
+        spans = [report.phases[phase] for report in reports if phase in report.phases]
+        common = joint_span(spans)
+        if common is not None and len(spans) == len(reports):
+            phases[phase] = common
+    return phases
+
+
+def _flags_of_parts(reports: Sequence[RunReport]) -> set[Flag]:
+    """Return the flags of the runs that hold for their joint window too."""
+    raised: set[Flag] = set()
+    for report in reports:
+        raised.update(reported_flags(report))
+    return raised - _NOT_OF_JOINT
+
+
+def _energy_flags(measured: MeasuredEnergy | None, *, is_disturbed: bool) -> set[Flag]:
+    """Return the flags that the energy of the joint window raises."""
+    raised: set[Flag] = set()
+    if is_disturbed or (measured is not None and measured.baseline_disturbed):
+        raised.add("baseline_disturbed")
     if measured is not None and measured.baseline_drifted:
         raised.add("baseline_drift")
     if measured is not None and measured.readings_disagree:
         raised.add("sensor_suspect")
-    if is_disturbed or (measured is not None and measured.baseline_disturbed):
-        raised.add("baseline_disturbed")
-    loads = {} if board is None else board.utilization
-    changes = {
-        "inferences": tuple(map(len, done)),
-        "energy": measured and measured.energy,
-        "load": {name: load.mean_ratio for name, load in loads.items()},
-    }
-    rates = [
-        len(each) * one.batch / window.seconds for each, one in zip(done, reports, strict=True)
-    ]
-    return Joint(record.model_copy(update=changes), tuple(done), tuple(rates), in_order(raised))
+    return raised
 
 
 # A group of models to its joint rounds by turn.
@@ -167,82 +196,142 @@ def summarise_contention(
 
 
 def _together(on: On, rounds: _Rounds, not_run: NotRun | None, turns: int) -> Together:
+    """Return the figures of one group of models, or why it has none."""
     joints = [one for one in rounds[on].values() if one.record.window is not None]
     if not_run is None and not joints:
         not_run = NotRun("cancelled", "the benchmark was interrupted")
     lanes = tuple(_lane(on, place, joints, rounds) for place in range(len(on)))
     if not_run is not None and len(joints) < turns:
         return Together(lanes=lanes, status=not_run.status, reason=not_run.reason)
-    flags: Counter[BenchFlag] = Counter(flag for one in joints for flag in one.flags)
-    is_steady = None
-    if len(joints) > 1:
-        is_steady = all(agree([one.record.runs[n] for one in joints]) for n in range(len(on)))
-        if not is_steady:
-            flags["not_steady"] = len(joints)
-    windows = [one.record.window.seconds for one in joints if one.record.window is not None]
-    excess = [_excess(one, rounds) for one in joints] if len(on) > 1 else []
+    is_steady = _is_steady(joints, len(on))
+    flags: Counter[BenchFlag] = Counter()
+    runs: list[RunReport] = []
+    loads, excess = [], []
+    seconds = 0.0
+    for joint in joints:
+        assert joint.record.window is not None
+        flags.update(joint.flags)
+        runs += joint.record.runs
+        loads.append(joint.record.load)
+        seconds += joint.record.window.seconds
+        if len(on) > 1:
+            excess.append(_excess(joint, rounds))
+    if is_steady is False:
+        flags["not_steady"] = len(joints)
     return Together(
         lanes=lanes,
         status="ok",
         rounds=len(joints),
-        seconds=sum(windows) / len(joints),
-        gross_joules=mean_energy([one.joules("gross") for one in joints]),
-        net_joules=mean_energy([one.joules("net") for one in joints]),
-        gross_watts=mean_energy([one.watts("gross") for one in joints]),
-        net_watts=mean_energy([one.watts("net") for one in joints]),
+        seconds=seconds / len(joints),
+        **_energies(joints),
         excess_watts=mean_energy(excess),
-        utilization=mean_loads([one.record.load for one in joints]),
+        utilization=mean_loads(loads),
         is_steady=is_steady,
         flags=dict(flags),
-        foreign_dla_processes=foreign_processes(run for one in joints for run in one.record.runs),
+        foreign_dla_processes=foreign_processes(runs),
     )
+
+
+def _energies(joints: Sequence[Joint]) -> dict[str, Figure | None]:
+    """Return energy and power of the joint windows, as means of all rounds."""
+    means = {}
+    for kind in get_args(Kind):
+        means[f"{kind}_joules"] = mean_energy([joint.joules(kind) for joint in joints])
+        means[f"{kind}_watts"] = mean_energy([joint.watts(kind) for joint in joints])
+    return means
+
+
+def _is_steady(joints: Sequence[Joint], models: int) -> bool | None:
+    """Return whether the rounds of every model agree; ``None`` for a single round."""
+    if len(joints) < 2:
+        return None
+    for place in range(models):
+        runs = [joint.record.runs[place] for joint in joints]
+        if not agree(runs):
+            return False
+    return True
 
 
 def _lane(on: On, place: int, joints: Sequence[Joint], rounds: _Rounds) -> LaneTogether:
-    timed = [one.latency_ns[place] for one in joints if one.latency_ns[place]]
-    latency = distribution(joined(timed))
+    """Return the figures of a model in its group, and what the others change for it."""
+    latencies, medians, rates = array("q"), [], []
+    for joint in joints:
+        rates.append(joint.throughput[place])
+        of_round = joint.latency_ns[place]
+        if of_round:
+            latencies.extend(of_round)
+            medians.append(Figure.around(median(of_round) / 1e9, median_half_width(of_round)))
+    latency = distribution(latencies)
     measured = LaneTogether(
         **dict(on[place]),
         latency=latency,
-        latency_seconds=mean_of_most(
-            [Figure.around(median(each) / 1e9, median_half_width(each)) for each in timed]
-        ),
-        throughput_per_second=mean_of_rounds([one.throughput[place] for one in joints]),
+        latency_seconds=mean_of_most(medians),
+        throughput_per_second=mean_of_rounds(rates),
     )
     if len(on) == 1:
         return measured
-    singles = rounds.get((on[place],), {})
-    tail = distribution(joined(one.latency_ns[0] for one in singles.values() if one.latency_ns))
+    changes = {
+        **_slowdowns(place, joints, rounds),
+        **_marginal_energy(on, place, joints, rounds),
+        "tail_slowdown": _tail_slowdown(latency, rounds.get((on[place],), {}).values()),
+    }
+    return measured.model_copy(update=changes)
+
+
+def _slowdowns(place: int, joints: Sequence[Joint], rounds: _Rounds) -> dict[str, Figure | None]:
+    """Return latency and throughput over those of the same turn alone."""
+    slowdowns: list[Figure | None] = []
+    ratios: list[Figure | None] = []
+    for joint in joints:
+        alone = _alone(joint, place, rounds)
+        if alone is None:
+            slowdowns.append(None)
+            ratios.append(None)
+        else:
+            slowdowns.append(_slowdown(joint.latency_ns[place], alone))
+            ratios.append(Figure(value=joint.throughput[place] / alone.throughput[0]))
+    return {"slowdown": mean_of_most(slowdowns), "throughput_ratio": mean_of_most(ratios)}
+
+
+def _tail_slowdown(latency: Distribution | None, alone: Iterable[Joint]) -> float | None:
+    """Return the 99th percentile over that of all rounds alone."""
+    latencies = array("q")
+    for joint in alone:
+        if joint.latency_ns:
+            latencies.extend(joint.latency_ns[0])
+    usual = distribution(latencies)
+    if latency is None or usual is None or usual.p99_seconds <= 0:
+        return None
+    return latency.p99_seconds / usual.p99_seconds
+
+
+def _marginal_energy(
+    on: On, place: int, joints: Sequence[Joint], rounds: _Rounds
+) -> dict[str, Figure | None]:
+    """Return what a model adds to the power of the others, and per inference of its own."""
     others = rounds.get(on[:place] + on[place + 1 :], {})
-    ratios, slowdowns, added, per_inference = [], [], [], []
-    for one in joints:
-        single, without = _alone(one, place, rounds), others.get(one.record.turn)
-        rate = one.throughput[place]
-        ratios.append(None if single is None else Figure(value=rate / single.throughput[0]))
-        slowdowns.append(None if single is None else _slowdown(one.latency_ns[place], single))
-        watts = difference(one.watts("net"), None if without is None else without.watts("net"))
+    added: list[Figure | None] = []
+    per_inference: list[Figure | None] = []
+    for joint in joints:
+        without = others.get(joint.record.turn)
+        watts, of_inference = None, None
+        if without is not None:
+            watts = difference(joint.watts("net"), without.watts("net"))
+        per_second = joint.throughput[place] / joint.record.runs[place].batch
+        if watts is not None and per_second > 0:
+            of_inference = watts.times(1 / per_second)
         added.append(watts)
-        per_second = rate / one.record.runs[place].batch
-        per_inference.append(watts.times(1 / per_second) if watts and per_second > 0 else None)
-    return measured.model_copy(
-        update={
-            "slowdown": mean_of_most(slowdowns),
-            "tail_slowdown": (
-                latency.p99_seconds / tail.p99_seconds
-                if latency is not None and tail is not None and tail.p99_seconds > 0
-                else None
-            ),
-            "throughput_ratio": mean_of_most(ratios),
-            "marginal_watts": mean_energy(added),
-            "marginal_joules_per_inference": mean_energy(per_inference),
-        }
-    )
+        per_inference.append(of_inference)
+    return {
+        "marginal_watts": mean_energy(added),
+        "marginal_joules_per_inference": mean_energy(per_inference),
+    }
 
 
 def _alone(one: Joint, place: int, rounds: _Rounds) -> Joint | None:
     """Return the round of the same turn in which one of the models ran alone and inferred."""
-    found = rounds.get((one.record.lanes[place],), {}).get(one.record.turn)
-    return found if found is not None and any(found.throughput) else None
+    alone = rounds.get((one.record.lanes[place],), {}).get(one.record.turn)
+    return alone if alone is not None and any(alone.throughput) else None
 
 
 def _excess(one: Joint, rounds: _Rounds) -> Figure | None:
@@ -258,12 +347,13 @@ def _excess(one: Joint, rounds: _Rounds) -> Figure | None:
 
 
 def _slowdown(here: Sequence[int], alone: Joint) -> Figure | None:
-    there = alone.latency_ns[0]
-    if not here or not median(there):
+    """Return the ratio of two medians; ``None`` if one of them is not known."""
+    usual = alone.latency_ns[0]
+    if not here or not median(usual):
         return None
-    ratio = median(here) / median(there)
-    halves = median_half_width(here), median_half_width(there)
-    if halves[0] is None or halves[1] is None:
+    ratio = median(here) / median(usual)
+    half, usual_half = median_half_width(here), median_half_width(usual)
+    if half is None or usual_half is None:
         return Figure(value=ratio)
-    relative = hypot(halves[0] / median(here), halves[1] / median(there)) * 1e9
+    relative = hypot(half / median(here), usual_half / median(usual)) * 1e9
     return Figure.around(ratio, ratio * relative)

@@ -5,7 +5,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import pairwise
 from math import isnan, sqrt
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -340,11 +340,6 @@ def _state(rounds: Sequence[Round]) -> dict[str, Any]:
         "hottest_zone": hottest_zone,
         "hottest_celsius": celsius,
     }
-
-
-def joined(durations_ns: Iterable[Iterable[int]]) -> "array[int]":
-    """Return the durations of all rounds in one array."""
-    return array("q", chain.from_iterable(durations_ns))
 
 
 def _powers(rounds: Sequence[Round]) -> list[RoundPower]:
