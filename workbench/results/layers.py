@@ -1,6 +1,7 @@
 """Layers of an engine: rows with their times, and tables of them for a terminal and a page."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 from ...daemon.measure.run_text import ABSENT, percent, seconds
 from ...daemon.terminal import amount
@@ -34,9 +35,16 @@ def time_rows(profile: LayerProfile, placement: Placement | None) -> tuple[Layer
         layer = engine.get(name) or EngineLayer(name=name)
         if is_constant(layer.name, layer.kind):
             continue
-        details = layer.model_dump() | {"place": places.get(name), "seconds": time / 1e9}
-        rows.append(LayerRow.model_validate(details | {"share": time / whole if whole else 0.0}))
+        timed = {"seconds": time / 1e9, "share": time / whole if whole else 0.0}
+        details = {**layer.model_dump(), **timed, "place": places.get(name)}
+        rows.append(LayerRow.model_validate(details))
     return tuple(rows)
+
+
+# Words are aligned to the left, and numbers to the right.
+_WORDS = ("layer", "on", "computes in", "format", "tensor cores", "fused nodes")
+# The tactic is last, since a kernel's long name would push all else off the page.
+_COLUMNS = (*_WORDS, "time", "share", "work", "bytes at least", "tactic")
 
 
 def layer_table(layers: Sequence[EngineLayer], *, is_page: bool) -> Table:
@@ -44,24 +52,34 @@ def layer_table(layers: Sequence[EngineLayer], *, is_page: bool) -> Table:
 
     A page has full names, tactics and nodes.
     """
-    rows = [(layer, layer if isinstance(layer, LayerRow) else None) for layer in layers]
-    cells = {
-        "layer": [layer.name if is_page else _cut(layer.name) for layer in layers],
-        "on": [ABSENT if row is None else row.place or ABSENT for _, row in rows],
-        "computes in": [layer.precision or ABSENT for layer in layers],
-        "format": [_formats(layer) for layer in layers],
-        "tensor cores": [_YES_OR_NO[layer.uses_tensor_cores] for layer in layers],
-        "fused nodes": [_nodes(layer, is_page) for layer in layers],
-        "time": [seconds(row.seconds) if row else ABSENT for _, row in rows],
-        "share": [percent(row.share) if row else ABSENT for _, row in rows],
-        "work": [amount(row.flops, "FLOP") if row else ABSENT for _, row in rows],
-        "bytes at least": [amount(row.edge_bytes, "B") if row else ABSENT for _, row in rows],
-        # Last, since a kernel's long name would push all else off the page.
-        "tactic": [layer.tactic or ABSENT for layer in layers] if is_page else [],
-    }
-    known = {title: column for title, column in cells.items() if set(column) - {ABSENT, ""}}
-    left = sum(title in known for title in list(cells)[:6])
-    return Table(list(known), list(zip(*known.values(), strict=True)), left=left)
+    cells = [_cells(layer, is_page=is_page) for layer in layers]
+    known, left = [], 0
+    for title in _COLUMNS:
+        column = {of_layer[title] for of_layer in cells}
+        if column <= {ABSENT, ""}:
+            continue
+        known.append(title)
+        left += title in _WORDS
+    return Table(known, [tuple(map(of_layer.__getitem__, known)) for of_layer in cells], left=left)
+
+
+def _cells(layer: EngineLayer, *, is_page: bool) -> dict[str, str]:
+    """Return the cells of a layer by column."""
+    cells = dict.fromkeys(_COLUMNS, ABSENT)
+    cells["layer"] = layer.name if is_page else _cut(layer.name)
+    cells["computes in"] = layer.precision or ABSENT
+    cells["format"] = _formats(layer)
+    cells["tensor cores"] = _YES_OR_NO[layer.uses_tensor_cores]
+    cells["fused nodes"] = _nodes(layer, is_page)
+    if is_page:
+        cells["tactic"] = layer.tactic or ABSENT
+    if isinstance(layer, LayerRow):
+        cells["on"] = layer.place or ABSENT
+        cells["time"] = seconds(layer.seconds)
+        cells["share"] = percent(layer.share)
+        cells["work"] = amount(layer.flops, "FLOP")
+        cells["bytes at least"] = amount(layer.edge_bytes, "B")
+    return cells
 
 
 def layer_blocks(results: Sequence[AcceleratorResult], *, is_page: bool) -> Iterator[Block]:
@@ -105,53 +123,87 @@ _SIDE_BY_SIDE = (
 )
 
 
+# The layers of an accelerator that contain a node, by their places in its list.
+_Places: TypeAlias = tuple[int, ...]
+
+
+class _NodeGroup(NamedTuple):
+    """Neighbouring nodes, and the layers that contain all of them, per accelerator."""
+
+    nodes: list[str]
+    places: tuple[_Places, ...]
+
+
 def side_by_side(results: Sequence[AcceleratorResult]) -> Table:
     """Return a table of all accelerators by ONNX node.
 
     Neighbouring nodes that are in the same layers of every accelerator share a row. Layers without
     a node, which are reformats, are summed in the last row.
     """
-    order = sorted(results, key=lambda one: -len(one.layers))
-    nodes = dict.fromkeys(node for one in order for row in one.layers for node in row.nodes)
-    holders: list[dict[str, tuple[int, ...]]] = []
-    for one in results:
-        found: dict[str, tuple[int, ...]] = {}
-        for at, row in enumerate(one.layers):
-            for node in dict.fromkeys(row.nodes):
-                found[node] = (*found.get(node, ()), at)
-        holders.append(found)
-    groups: list[tuple[list[str], tuple[tuple[int, ...], ...]]] = []
-    for node in nodes:
-        where = tuple(found.get(node, ()) for found in holders)
-        if groups and groups[-1][1] == where:
-            groups[-1][0].append(node)
-        else:
-            groups.append(([node], where))
     shown: list[set[int]] = [set() for _ in results]
     rows = []
-    for names, where in groups:
-        cells = [_few(names)]
-        for one, indices, before in zip(results, where, shown, strict=True):
-            cells += _side(one, indices, before)
-            before.update(indices)
+    for nodes, places in _node_groups(results):
+        cells = [_few(nodes)]
+        for one, here, before in zip(results, places, shown, strict=True):
+            cells += _side(one, here, before)
+            before.update(here)
         rows.append(cells)
-    rest = [[row for row in one.layers if not row.nodes] for one in results]
-    if any(rest):
-        rows.append(["without a node"])
-        for left in rest:
-            count = f"{len(left)} layer{'s' * (len(left) > 1)}"
-            rows[-1] += [count, _time(left)] if left else [ABSENT] * 2
-    titles = (title for one in results for title in (one.device, f"{one.device} time"))
-    return Table(["ONNX nodes", *titles], rows)
+    titles, rest = ["ONNX nodes"], ["without a node"]
+    for one in results:
+        titles += [one.device, f"{one.device} time"]
+        rest += _without_node(one)
+    if any(cell != ABSENT for cell in rest[1:]):
+        rows.append(rest)
+    return Table(titles, rows)
 
 
-def _side(one: AcceleratorResult, indices: Sequence[int], before: set[int]) -> list[str]:
+def _node_groups(results: Sequence[AcceleratorResult]) -> list[_NodeGroup]:
+    """Return all nodes in the order of the engine with most layers, neighbours together."""
+    places = [_places_by_node(one) for one in results]
+    nodes: dict[str, None] = {}
+    for one in sorted(results, key=lambda one: -len(one.layers)):
+        nodes.update(dict.fromkeys(_places_by_node(one)))
+    groups: list[_NodeGroup] = []
+    for node in nodes:
+        here = tuple(by_node.get(node, ()) for by_node in places)
+        if groups and groups[-1].places == here:
+            groups[-1].nodes.append(node)
+        else:
+            groups.append(_NodeGroup([node], here))
+    return groups
+
+
+def _places_by_node(one: AcceleratorResult) -> dict[str, _Places]:
+    """Return the layers of each node, in the order in which the nodes first occur."""
+    places: dict[str, _Places] = {}
+    for place, row in enumerate(one.layers):
+        for node in dict.fromkeys(row.nodes):
+            places[node] = (*places.get(node, ()), place)
+    return places
+
+
+def _without_node(one: AcceleratorResult) -> list[str]:
+    """Return number and time of the layers without a node."""
+    rest = [row for row in one.layers if not row.nodes]
+    if not rest:
+        return [ABSENT, ABSENT]
+    return [f"{len(rest)} layer{'s' * (len(rest) > 1)}", _time(rest)]
+
+
+def _side(one: AcceleratorResult, places: _Places, shown: set[int]) -> list[str]:
     """Return what an accelerator does for a row of nodes: place and type, and the time."""
-    new = [one.layers[at] for at in indices if at not in before]
+    new = [one.layers[place] for place in places if place not in shown]
     if not new:
-        return [_AGAIN if indices else ABSENT] * 2
-    words = dict.fromkeys(" ".join(filter(None, (row.place, row.precision))) for row in new)
-    return [", ".join(filter(None, words)) or ABSENT, _time(new)]
+        return [_AGAIN if places else ABSENT] * 2
+    words: dict[str, None] = {}
+    for row in new:
+        words[_join(" ", row.place, row.precision)] = None
+    return [_join(", ", *words) or ABSENT, _time(new)]
+
+
+def _join(between: str, *words: str | None) -> str:
+    """Return the known words in one."""
+    return between.join(word for word in words if word)
 
 
 def _time(rows: Sequence[LayerRow]) -> str:
@@ -172,12 +224,11 @@ def _nodes(layer: EngineLayer, is_page: bool) -> str:
 
 def _formats(layer: EngineLayer) -> str:
     """Return the format, or both if the layer changes it; a change of type counts."""
-    ends = (
-        (layer.input_format, layer.input_type),
-        (layer.output_format, layer.output_type),
-    )
-    words = [" ".join(filter(None, end)) for end in ends]
-    return " → ".join(dict.fromkeys(filter(None, words))) or ABSENT
+    taken = _join(" ", layer.input_format, layer.input_type)
+    given = _join(" ", layer.output_format, layer.output_type)
+    if taken == given:
+        return taken or ABSENT
+    return _join(" → ", taken, given)
 
 
 def _cut(name: str) -> str:
