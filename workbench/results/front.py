@@ -73,9 +73,12 @@ def goals_of(latency_below: float | None, *, has_energy: bool) -> tuple[GoalName
 
     Below a limit of latency, throughput replaces latency; without energy it replaces energy.
     """
-    first: GoalName = "latency" if latency_below is None else "throughput"
-    second: GoalName = "energy" if has_energy else "throughput"
-    return (first, second, "gpu_freed") if first != second else (first, "gpu_freed")
+    goals: list[GoalName] = ["latency", "energy", "gpu_freed"]
+    if latency_below is not None:
+        goals[0] = "throughput"
+    if not has_energy:
+        goals[1] = "throughput"
+    return tuple(dict.fromkeys(goals))
 
 
 def reading_of(report: RunReport, median_half: float | None) -> Reading:
@@ -90,7 +93,7 @@ def reading_of(report: RunReport, median_half: float | None) -> Reading:
     if latency.count < FEW_INFERENCES:
         # Few inferences are above it, so its neighbours may be the true one.
         unsure = max(p99 - latency.p95_seconds, latency.max_seconds - p99)
-    found = {
+    reading = {
         "latency": Known(latency.p50_seconds, median_half or 0.0),
         P99: Known(p99, unsure),
         "throughput": Known(rate),
@@ -99,11 +102,11 @@ def reading_of(report: RunReport, median_half: float | None) -> Reading:
     method = None if report.energy is None else report.energy.gross_method
     is_aliased = "aliased" in withholding(report.quality, method)
     if energy is not None and energy.half is not None and not is_aliased:
-        found["energy"] = Known(energy.value, energy.half)
-    load = None if report.telemetry is None else report.telemetry.utilization.get("gpu")
-    if load is not None:
-        found["gpu_freed"] = Known(load.mean_ratio, LOAD_STEP / 2)
-    return found
+        reading["energy"] = Known(energy.value, energy.half)
+    if report.telemetry is not None and "gpu" in report.telemetry.utilization:
+        load = report.telemetry.utilization["gpu"]
+        reading["gpu_freed"] = Known(load.mean_ratio, LOAD_STEP / 2)
+    return reading
 
 
 def estimate(
@@ -116,22 +119,32 @@ def estimate(
     narrow the interval of a single round. A figure that is missing in half of the rounds is not
     known.
     """
-    found: list[dict[str, Known]] = [{} for _ in rounds]
+    estimates: list[dict[str, Known]] = [{} for _ in rounds]
     for name, scale in SCALES.items():
-        squares, freedom = _USUAL * scale.spread**2, _USUAL
-        for mine in (*rounds, *looks):
-            values = [one[name].value for one in mine if name in one]
-            if len(values) > 1 and (unit := scale.of(mean := fmean(values))):
-                squares += sum((value - mean) ** 2 for value in values) / unit**2
-                freedom += len(values) - 1
-        spread = student(freedom) * sqrt(squares / freedom)
-        for place, mine in enumerate(rounds):
-            known = [one[name] for one in mine if name in one]
-            if 2 * len(known) > len(mine):
-                mean = fmean(one.value for one in known)
-                half = spread * scale.of(mean) / sqrt(len(known))
-                found[place][name] = Known(mean, max(half, fmean(one.half for one in known)))
-    return found
+        spread = _spread(name, scale, (*rounds, *looks))
+        for estimated, of_candidate in zip(estimates, rounds, strict=True):
+            known = [reading[name] for reading in of_candidate if name in reading]
+            if 2 * len(known) <= len(of_candidate):
+                continue
+            mean = fmean(one.value for one in known)
+            half = spread * scale.of(mean) / sqrt(len(known))
+            estimated[name] = Known(mean, max(half, fmean(one.half for one in known)))
+    return estimates
+
+
+def _spread(name: str, scale: Scale, candidates: Sequence[Sequence[Reading]]) -> float:
+    """Return half the 95 % interval of a round by the spread of rounds, as a share of a figure."""
+    squares, freedom = _USUAL * scale.spread**2, _USUAL
+    for readings in candidates:
+        values = [reading[name].value for reading in readings if name in reading]
+        if len(values) < 2:
+            continue
+        mean = fmean(values)
+        unit = scale.of(mean)
+        if unit:
+            squares += sum((value - mean) ** 2 for value in values) / unit**2
+            freedom += len(values) - 1
+    return student(freedom) * sqrt(squares / freedom)
 
 
 def _loss(one: Known, other: Known, scale: Scale, widening: float = 1.0) -> Figure:
@@ -203,7 +216,7 @@ class Race:
     @property
     def running(self) -> list[int]:
         """Candidates that need another round."""
-        return [one for one in self.left if one not in self.settled]
+        return [candidate for candidate in self.left if candidate not in self.settled]
 
     def add(self, candidate: int, reading: Reading, *, is_look: bool = False) -> None:
         """Take the figures of a round."""
@@ -215,13 +228,16 @@ class Race:
 
     def estimates(self) -> list[dict[str, Known]]:
         """Return the figures of each candidate: of its rounds, or else of its looks."""
-        pairs = list(zip(self._rounds, self._looks, strict=True))
-        looks = [look for rounds, look in pairs if rounds]
-        return estimate([rounds or look for rounds, look in pairs], looks)
+        readings, looks = [], []
+        for of_rounds, of_looks in zip(self._rounds, self._looks, strict=True):
+            readings.append(of_rounds or of_looks)
+            if of_rounds:
+                looks.append(of_looks)
+        return estimate(readings, looks)
 
-    def meets(self, found: Reading) -> bool | None:
+    def meets(self, estimated: Reading) -> bool | None:
         """Return whether a 99th percentile is below the limit; ``None`` if that is not certain."""
-        limit, p99 = self.latency_below, found.get(P99)
+        limit, p99 = self.latency_below, estimated.get(P99)
         if limit is None:
             return True
         if p99 is None or abs(p99.value - limit) < p99.half:
@@ -234,26 +250,43 @@ class Race:
         One that was dropped does not drop another, so of two that beat each other by less than the
         margins one stays.
         """
-        found, dropped = self.estimates(), []
-        is_met = {n: self.meets(found[n]) for n in self.left}
-        for one in list(self.left):
-            rivals = (n for n in self.left if n != one and is_met[n])
-            by = next((n for n in rivals if beats(found[n], found[one], self.goals)), None)
-            if is_met[one] is False or by is not None:
-                self.left.remove(one)
-                dropped.append(Drop(one, None if is_met[one] is False else by))
-        self.settled.update(one for one in self.running if self._is_settled(one, found, is_met))
+        estimates, dropped = self.estimates(), []
+        is_met = {candidate: self.meets(estimates[candidate]) for candidate in self.left}
+        for candidate in list(self.left):
+            drop = self._drop(candidate, estimates, is_met)
+            if drop is not None:
+                self.left.remove(candidate)
+                dropped.append(drop)
+        for candidate in self.running:
+            if self._is_settled(candidate, estimates, is_met):
+                self.settled.add(candidate)
         return dropped
 
+    def _drop(
+        self, candidate: int, estimates: Sequence[Reading], is_met: Mapping[int, bool | None]
+    ) -> Drop | None:
+        """Return why a candidate is surely out, or ``None``."""
+        if is_met[candidate] is False:
+            return Drop(candidate)
+        for rival in self.left:
+            if rival == candidate or not is_met[rival]:
+                continue
+            if beats(estimates[rival], estimates[candidate], self.goals):
+                return Drop(candidate, rival)
+        return None
+
     def _is_settled(
-        self, one: int, found: Sequence[Reading], is_met: Mapping[int, bool | None]
+        self, candidate: int, estimates: Sequence[Reading], is_met: Mapping[int, bool | None]
     ) -> bool:
         """Return whether no candidate that is left can beat it. It may still beat others."""
-        if len(self._rounds[one]) < LEAST_ROUNDS or not is_met[one]:
+        if len(self._rounds[candidate]) < LEAST_ROUNDS or not is_met[candidate]:
             return False
-        return all(
-            is_safe(found[one], found[rival], self.goals) for rival in self.left if rival != one
-        )
+        for rival in self.left:
+            if rival == candidate:
+                continue
+            if not is_safe(estimates[candidate], estimates[rival], self.goals):
+                return False
+        return True
 
 
 def tied(readings: Sequence[Reading], among: Collection[int], name: str) -> list[int]:
