@@ -4,12 +4,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from ...daemon.measure.quality import CLOCK_RATIO
 from ...daemon.measure.report import Environment
 from ...daemon.measure.run_text import celsius, percent, seconds
 from ...parsers.errors import PIP_INSTALL
+from ...parsers.inference.events import StageName
 from ...parsers.nvpmodel import PowerMode
 from ...parsers.values import DLAS, some_of
 from .records import AcceleratorResult, Caveat
@@ -29,6 +30,8 @@ HOT_CELSIUS = 85.0
 WIDE_SHARE = 0.1
 INT8_REMEDY = "run it in fp16, or give the tensors of these layers a scale and an int8 form"
 
+# Words and stages of the copies of an inference.
+_COPIES: tuple[tuple[str, StageName], ...] = (("inputs", "h2d"), ("outputs", "d2h"))
 # A copy of a few bytes takes some microseconds; below this, smaller types gain nothing.
 COPY_CALL_SECONDS = 10e-6
 _LOCK, _QUIET = "lock the clocks (jetson_clocks, nvidia-smi -lgc)", "stop other programs"
@@ -144,21 +147,36 @@ def caveats_of(
     ``environment`` is that of their runs, by which remedies are those of a board or of a server.
     """
     lock = _lock_words(environment)
-    found = []
+    caveats = []
     for result in results:
-        reason = (result.outputs.reason if result.outputs else None) or "the reason is not known"
-        for name, *numbers in _found(result) if result.rounds else ():
-            if name in CAVEATS:
-                sentence, remedy = CAVEATS[name]
-                sentence = sentence.format(*numbers, reason=reason)
-            else:
-                meaning = explain_flag(name, result.foreign_dla_processes)
-                sentence, remedy = f"in {numbers[0]}: {meaning}", _REMEDIES[name]
-            if name == "unstable" and result.device == "cpu":
+        if not result.rounds:
+            continue
+        for found in _found(result):
+            sentence, remedy = _words(result, found)
+            if found.name == "unstable" and result.device == "cpu":
                 remedy = _QUIET
             remedy = remedy.replace(_LOCK, lock)
-            found.append(Caveat(name=name, device=result.device, sentence=sentence, remedy=remedy))
-    return tuple(found)
+            caveat = Caveat(name=found.name, device=result.device, sentence=sentence, remedy=remedy)
+            caveats.append(caveat)
+    return tuple(caveats)
+
+
+class _Found(NamedTuple):
+    """A caveat, and what stands in its sentence."""
+
+    name: str
+    numbers: tuple[object, ...]
+
+
+def _words(result: AcceleratorResult, found: _Found) -> tuple[str, str]:
+    """Return the sentence and the remedy of a caveat."""
+    if found.name in CAVEATS:
+        sentence, remedy = CAVEATS[found.name]
+        reason = None if result.outputs is None else result.outputs.reason
+        words = sentence.format(*found.numbers, reason=reason or "the reason is not known")
+        return words, remedy
+    meaning = explain_flag(found.name, result.foreign_dla_processes)
+    return f"in {found.numbers[0]}: {meaning}", _REMEDIES[found.name]
 
 
 def _lock_words(environment: Environment | None) -> str:
@@ -173,53 +191,95 @@ def _lock_words(environment: Environment | None) -> str:
     return _LOCK
 
 
-def _found(result: AcceleratorResult) -> Iterator[tuple[Any, ...]]:
-    """Yield names of caveats and the numbers of their sentences."""
+def _found(result: AcceleratorResult) -> Iterator[_Found]:
+    """Yield the caveats of a result, in their order."""
+    yield from _of_stages(result)
+    yield from _of_variation(result)
+    yield from _of_build(result)
+    yield from _of_clocks(result)
+    yield from _of_gpu(result)
+    count = 0 if result.latency is None else result.latency.count
+    if count < FEW_INFERENCES:
+        yield _Found("few_inferences", (count,))
+    for name, rounds in (("unsettled", result.unsettled_rounds), *result.flags.items()):
+        if not rounds or (name not in CAVEATS and name not in _REMEDIES):
+            continue
+        words = f"{rounds} of {result.rounds} rounds"
+        if rounds >= result.rounds:
+            words = "every round"
+        yield _Found(name, (words,))
+
+
+def _of_stages(result: AcceleratorResult) -> Iterator[_Found]:
+    """Yield where the time of an inference goes, if not into computing."""
     whole, device = result.latency, result.device_latency
     if whole is not None and device is not None and whole.p50_seconds > 0:
         share = 1 - device.p50_seconds / whole.p50_seconds
         if share > HOST_SHARE:
-            spans = seconds(device.p50_seconds), seconds(whole.p50_seconds)
-            yield "host_bound", *spans, percent(share)
-    spent = {stage: found.p50_seconds for stage, found in result.stages.items()}
-    compute = spent.get("compute", 0.0)
-    for words, copy in (("inputs", spent.get("h2d")), ("outputs", spent.get("d2h"))):
-        if copy is None or copy <= COPY_CALL_SECONDS:
+            spans = (seconds(device.p50_seconds), seconds(whole.p50_seconds))
+            yield _Found("host_bound", (*spans, percent(share)))
+    compute = result.stages.get("compute")
+    if compute is None:
+        return
+    for words, stage in _COPIES:
+        copy = result.stages.get(stage)
+        if copy is None or copy.p50_seconds <= COPY_CALL_SECONDS:
             continue
-        if 0 < TRANSFER_SHARE * compute <= copy:
-            yield "transfer_bound", words, seconds(copy), seconds(compute)
-    limit = HOST_VARIATION if device is None else DEVICE_VARIATION
-    varies = 0.0 if result.variation is None else result.variation
+        if 0 < TRANSFER_SHARE * compute.p50_seconds <= copy.p50_seconds:
+            spans = (seconds(copy.p50_seconds), seconds(compute.p50_seconds))
+            yield _Found("transfer_bound", (words, *spans))
+
+
+def _of_variation(result: AcceleratorResult) -> Iterator[_Found]:
+    """Yield that inferences differ more from each other than they should."""
+    limit, timed = DEVICE_VARIATION, "the device's time"
+    if result.device_latency is None:
+        # The host's clock sees more than the device does.
+        limit, timed = HOST_VARIATION, "the time"
+    variation = result.variation or 0.0
     # A share that is printed as the limit itself is not shown as more than it.
-    if varies > limit and percent(varies) != percent(limit):
-        timed = "the time" if device is None else "the device's time"
-        yield "unstable", timed, percent(varies), percent(limit)
-    if result.built is not None and result.built.streams > 1:
-        yield "several_streams", result.built.streams
-    if result.built is not None and (wide := result.built.wide_layers):
-        placement = result.built.placement
-        count = max(len(placement.gpu_layers) + len(placement.dla_layers), len(wide))
-        if len(wide) > WIDE_SHARE * count:
-            yield "int8_partial", len(wide), count, some_of(wide)
-    for name in ("emc", result.device):
-        clock = result.clocks.get(name) if name != "cpu" else None
-        if clock is not None and clock.highest_hertz > CLOCK_RATIO * clock.lowest_hertz:
-            moved = name, clock.lowest_hertz / 1e6, clock.highest_hertz / 1e6
-            hottest = result.hottest_celsius or 0.0
-            if name == result.device and hottest >= HOT_CELSIUS:
-                yield "hot", *moved, result.hottest_zone, celsius(hottest)
-            else:
-                yield "clocks_moved", *moved
-    load = result.utilization.get("gpu") if result.device in DLAS else None
-    if load is not None and load.value > GPU_SHARE and "fallback" not in result.flags:
-        yield "busy_gpu", percent(load.value)
-    count = 0 if whole is None else whole.count
-    if count < FEW_INFERENCES:
-        yield "few_inferences", count
-    for name, rounds in (("unsettled", result.unsettled_rounds), *result.flags.items()):
-        if rounds and (name in CAVEATS or name in _REMEDIES):
-            is_every = rounds >= result.rounds
-            yield name, "every round" if is_every else f"{rounds} of {result.rounds} rounds"
+    if variation > limit and percent(variation) != percent(limit):
+        yield _Found("unstable", (timed, percent(variation), percent(limit)))
+
+
+def _of_build(result: AcceleratorResult) -> Iterator[_Found]:
+    """Yield what the engine is, beyond what was asked for."""
+    built = result.built
+    if built is None:
+        return
+    if built.streams > 1:
+        yield _Found("several_streams", (built.streams,))
+    wide, placement = built.wide_layers, built.placement
+    layers = max(len(placement.gpu_layers) + len(placement.dla_layers), len(wide))
+    if len(wide) > WIDE_SHARE * layers:
+        yield _Found("int8_partial", (len(wide), layers, some_of(wide)))
+
+
+def _of_clocks(result: AcceleratorResult) -> Iterator[_Found]:
+    """Yield clocks that moved, and heat as the reason where it is one."""
+    if result.device == "cpu":
+        names: tuple[str, ...] = ("emc",)
+    else:
+        names = ("emc", result.device)
+    for name in names:
+        clock = result.clocks.get(name)
+        if clock is None or clock.highest_hertz <= CLOCK_RATIO * clock.lowest_hertz:
+            continue
+        moved = (name, clock.lowest_hertz / 1e6, clock.highest_hertz / 1e6)
+        celsius_then = result.hottest_celsius or 0.0
+        if name == result.device and celsius_then >= HOT_CELSIUS:
+            yield _Found("hot", (*moved, result.hottest_zone, celsius(celsius_then)))
+        else:
+            yield _Found("clocks_moved", moved)
+
+
+def _of_gpu(result: AcceleratorResult) -> Iterator[_Found]:
+    """Yield that a model on a DLA keeps the GPU busy, where no flag says so already."""
+    load = result.utilization.get("gpu")
+    if load is None or result.device not in DLAS or "fallback" in result.flags:
+        return
+    if load.value > GPU_SHARE:
+        yield _Found("busy_gpu", (percent(load.value),))
 
 
 def caveats_of_machine(
@@ -229,28 +289,21 @@ def caveats_of_machine(
 
     ``background`` is the load before the benchmark, ``largest`` the board's largest power mode.
     """
-    found = [
-        Caveat(
-            name="background_load",
-            sentence=f"the {name.upper()} was {percent(background[name])} busy before the"
-            " benchmark began",
-            remedy=f"{_QUIET}, and run the benchmark again",
-        )
-        for name, limit in (("cpu", BUSY_CPU), ("gpu", BUSY_GPU))
-        if background.get(name, 0.0) > limit
-    ]
+    caveats = []
+    for name, limit in (("cpu", BUSY_CPU), ("gpu", BUSY_GPU)):
+        busy = background.get(name, 0.0)
+        if busy > limit:
+            sentence = f"the {name.upper()} was {percent(busy)} busy before the benchmark began"
+            remedy = f"{_QUIET}, and run the benchmark again"
+            caveats.append(Caveat(name="background_load", sentence=sentence, remedy=remedy))
     # For a discrete GPU the power mode is its power limit, which nvpmodel does not know.
     mode = None if environment.gpu_uuid is not None else environment.power_mode
     if mode is not None and largest is not None and mode != largest.name:
         select = f"sudo nvpmodel -m {largest.number} selects {largest.name}"
-        found.append(
-            Caveat(
-                name="power_mode",
-                sentence=f"the power mode is {mode}, not the largest",
-                remedy=f"figures are valid for this mode; {select}",
-            )
-        )
-    return tuple(found)
+        sentence = f"the power mode is {mode}, not the largest"
+        remedy = f"figures are valid for this mode; {select}"
+        caveats.append(Caveat(name="power_mode", sentence=sentence, remedy=remedy))
+    return tuple(caveats)
 
 
 @cache

@@ -61,8 +61,10 @@ class PublishedResult(Record):
     @property
     def latency_seconds(self) -> float | None:
         """Time of an inference of the whole batch."""
-        found = (float(text) * _SECONDS[u] for u, text in self.printed.items() if u in _SECONDS)
-        return next(found, None)
+        for unit, text in self.printed.items():
+            if unit in _SECONDS:
+                return float(text) * _SECONDS[unit]
+        return None
 
     @property
     def throughput_per_second(self) -> float | None:
@@ -103,9 +105,11 @@ def _data() -> dict[str, Any]:
 
 @cache
 def _families() -> dict[str, str]:
-    aliases = _data()["aliases"]
-    known = {row.family: row.family for row in published()}
-    return known | {name: family for family, names in aliases.items() for name in names}
+    """Return the family of each known name."""
+    families = {row.family: row.family for row in published()}
+    for family, names in _data()["aliases"].items():
+        families.update(dict.fromkeys(names, family))
+    return families
 
 
 # Parts of a file's name that tell its form, and not the model.
