@@ -168,7 +168,7 @@ def test_table_has_the_published_figure_and_the_line_its_first_suspected_cause()
     text = printed(bench(ms=4.2, precision="fp16"))
     assert re.search(r"latency p50 4\.20 ms.* published p50 3\.00 ms", text)
     line = f"gpu: published 3.00 ms ({ORIN}, fp16, batch 1); yours 4.20 ms"
-    assert f"{line}: 40.0 % more; first suspected cause: transfers (how much is not known)" in text
+    assert f"{line}: 40.0 % more; first suspected cause: transfers:" in text
     assert "yours copies inputs and outputs, published leaves them on the device; source: " in text
     assert "resnet50-v2-7, github.com/FengD/dla_test_code/blob/" in text
 
@@ -181,7 +181,7 @@ def test_a_large_difference_without_a_known_cause_says_so():
 def test_a_cause_is_named_for_a_large_difference_in_its_direction_only():
     for ms, words in (
         (3.3, "yours 3.30 ms: 10.0 % more; source"),
-        (4.5, "50.0 % more; first suspected cause: batch (at most 100 % of it): batch 4 in yours"),
+        (4.5, "50.0 % more; first suspected cause: batch: batch 4 in yours"),
         (1.5, "50.0 % less; first suspected cause: no known difference"),
     ):
         assert words in printed(bench(ms=ms, precision="fp16", batch=4, transfers=False))
