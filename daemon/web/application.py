@@ -33,6 +33,8 @@ from ...parsers.errors import UserError
 from ...parsers.rails import RailRule
 from ..export.metrics import Page
 from ..export.snapshot import LiveState
+from ..measure.report import RunReport
+from ..measure.run_text import run_rows
 from ..measure.timeline import Timeline
 from ..session.windows import BODY_AT_MOST, RefusedMarkError
 from ..settings.config import Tool
@@ -296,17 +298,34 @@ class _Routes:
     @_answers("/api/v1/runs/{run_id}", keys={}, statuses=(404, 503))
     async def run(self, request: Request) -> Response:
         """Return one finished run, by its id or a unique beginning or end of it."""
-        run_id = request.path_params["run_id"]
-        waiting = await asyncio.to_thread(self.serving.not_stored)
-        document = next((run for run in waiting if run["run_id"] == run_id), None)
-        if document is not None:
-            return JSONResponse(document | {"stored": False})
-        document = await asyncio.to_thread(self.serving.history.run, run_id)
-        if document is None:
+        document = await self._finished_run(request.path_params["run_id"])
+        return JSONResponse(document)
+
+    @_answers("/api/v1/runs/{run_id}/text", keys={"rows": "array"}, statuses=(404, 503))
+    async def run_text(self, request: Request) -> Response:
+        """Return a finished run as rows of label, value, unit and interval, as commands print it.
+
+        A run of an older release whose record has another form has no rows.
+        """
+        document = await self._finished_run(request.path_params["run_id"])
+        document.pop("stored", None)
+        try:
+            rows = run_rows(RunReport.model_validate(document))
+        except ValidationError:
+            rows = []
+        return JSONResponse({"rows": [row._asdict() for row in rows]})
+
+    async def _finished_run(self, run_id: str) -> dict[str, Any]:
+        """Return a run by its id or a unique part of it; ``stored`` is false while it waits."""
+        for document in await asyncio.to_thread(self.serving.not_stored):
+            if document["run_id"] == run_id:
+                return document | {"stored": False}
+        stored = await asyncio.to_thread(self.serving.history.run, run_id)
+        if stored is None:
             raise HTTPException(
                 404, f"no finished run {run_id[:100]!a}; GET /api/v1/runs lists them"
             )
-        return JSONResponse(document)
+        return stored
 
     @_answers(
         "/api/v1/runs",

@@ -52,7 +52,8 @@ def html_page(
         text = [row._asdict() for row in run_rows(run)]
         records.append({**run.model_dump(mode="json", exclude_none=True), "text": text})
     # No text of a record may end the element that holds it.
-    saved = json.dumps({"runs": records, "timeline": timeline}).replace("<", "\\u003c")
+    document = {"runs": records, "timeline": timeline}
+    saved = json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
     page = (STATIC / "saved.html").read_text(encoding="utf-8")
     parts = {
         "title": escape(title),

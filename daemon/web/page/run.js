@@ -25,7 +25,8 @@ async function show() {
     at("simulated").hidden = !running.simulated;
     return false;
   }
-  const report = completed(await ask(`api/v1/runs/${id}`));
+  const [record, text] = await Promise.all([ask(`api/v1/runs/${id}`), ask(`api/v1/runs/${id}/text`)]);
+  const report = completed({ ...record, text: text.rows });
   head(report);
   const charts = make("div", { id: "charts" });
   const cursor = make("output", { id: "cursor" });

@@ -85,6 +85,7 @@ function measure(most, value, low = null, high = null) {
 
 const RANKS = [
   ["shortest", "min_seconds"],
+  ["mean", "mean_seconds"],
   ["p50 (median)", "p50_seconds"],
   ["p90", "p90_seconds"],
   ["p95", "p95_seconds"],
@@ -119,8 +120,7 @@ function figures(report) {
 function latency(report) {
   if (!report.latency) return null;
   const told = report.latency;
-  const words = `${count(told.count)} inferences of the steady phase: mean ${seconds(told.mean_seconds)}`;
-  const parts = [paragraph(`${words}, ${digits(report.throughput_per_second ?? 0)} inputs/s.`)];
+  const parts = [];
   parts.push(distribution("By the host's clock; the percentiles are exact", told));
   if (report.device_latency) {
     parts.push(distribution("By the device's own events", report.device_latency));
@@ -173,13 +173,6 @@ function energy(report) {
     parts.push(made);
   } else {
     parts.push(paragraph("No module total: the rails fit no board that is known."));
-  }
-  if ((told.joules_per_unit ?? null) !== null) {
-    const { low, high } = told.joules_per_unit_interval ?? {};
-    const limits = low === undefined ? "" : ` (${joules(low)} to ${joules(high)})`;
-    const net = (told.net_joules_per_unit ?? null) === null ? "" : `, ${joules(told.net_joules_per_unit)} net of idle`;
-    const pace = report.units_per_second ? `, ${digits(report.units_per_second)} per second` : "";
-    parts.push(paragraph(`${joules(told.joules_per_unit)} per ${report.unit}${limits}${net}; ${count(report.units)} counted${pace}.`));
   }
   const isCounted = told.gross_method === "counter";
   const withheld = report.quality.filter((flag) => WITHHOLDING.includes(flag) && !(isCounted && flag === "aliased"));
