@@ -3,10 +3,13 @@
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
+from tegrascope.daemon.measure.report import Figure
 from tegrascope.daemon.store.history import History
 from tegrascope.workbench.results.bench_page import report_page
+from tegrascope.workbench.results.document import Front, Heading, Mark
 from tegrascope.workbench.results.records import BenchResult
 from tegrascope.workbench.results.runs_page import page_of_run, page_since
+from tegrascope.workbench.results.saved_page import html_page
 from tegrascope.workbench.results.summary import Measured, Round, summarise
 from tests.results.bench_fakes import settings
 
@@ -102,4 +105,30 @@ def test_benchmark_shows_its_rounds(filled, open_file, width, dark):
     tab.run("document.querySelector('tbody th a').click()")
     tab.wait_for("document.querySelector('#latency')")
     assert "p50 (median) 2.00 ms" in text(tab, "latency")
+    check_is_whole(tab)
+
+
+@pytest.mark.parametrize(("width", "dark"), LOOKS, ids=["wide", "phone"])
+def test_front_of_a_sweep_is_drawn_and_named(show, tmp_path, width, dark):
+    energy = Figure(value=0.02, low=0.019, high=0.021)
+    points = (
+        Mark("gpu <fast>", "gpu", Figure(value=0.003, low=0.0028, high=0.0032), energy, True),
+        Mark("dla0", "dla0", Figure(value=0.01), Figure(value=0.04), False),
+    )
+    front = Front("Net energy per input", "J", points)
+    path = tmp_path / "page.html"
+    path.write_text(html_page("a sweep", [Heading("Sweep", 1), front], version="0"))
+    tab = show(path.as_uri(), width=width, dark=dark)
+    tab.wait_for("document.querySelector('.front svg')")
+    label = tab.run("document.querySelector('.front svg').getAttribute('aria-label')")
+    assert label == "Net energy per input against latency; on the front: gpu <fast>"
+    place = "[...document.querySelectorAll('.front circle')].map(c => c.getAttribute('class'))"
+    assert all("shade0" in look for look in tab.run(place))
+    tips = tab.run("[...document.querySelectorAll('.front title')].map(t => t.textContent)")
+    assert sorted(tip.replace("\u00a0", " ") for tip in tips) == [
+        "dla0: 10.0 ms, 40.0 mJ",
+        "gpu <fast>: 3.00 ms, 20.0 mJ",
+    ]
+    # Two intervals of the point on the front, none of the other.
+    assert tab.run("document.querySelectorAll('.front path.curve').length") == 2
     check_is_whole(tab)

@@ -133,7 +133,7 @@ def test_page_and_terminal_have_the_front(sweep_of, capsys):
     told = capsys.readouterr().out
     assert "best throughput, 99th percentile below 20.0 ms: gpu batch 2 with 667" in told
     page = report_page(result, lambda *_: WindowSlice())
-    assert 'aria-label="Time per input against latency"' in page
+    assert '{"name":"Time per input","unit":"s","marks":[{"title":"gpu"' in page
     assert "worse than gpu" in page
 
 

@@ -1,13 +1,13 @@
-"""A document of headings, tables, lists and drawings, printed on a terminal.
+"""A document of headings, tables, lists and places of drawings, printed on a terminal.
 
 ``saved_page`` writes the same blocks as HTML.
 """
 
 import os
 from collections.abc import Mapping, Sequence
-from math import floor, log10
 from typing import Literal, NamedTuple, TextIO, TypeAlias
 
+from ...daemon.measure.report import Figure
 from ...parsers.values import printable
 
 _WIDTH_OF_A_FILE = 160
@@ -56,10 +56,22 @@ class Facts(NamedTuple):
     facts: Mapping[str, str | None]
 
 
-class Drawing(NamedTuple):
-    """An ``svg`` element; a terminal leaves it out."""
+class Mark(NamedTuple):
+    """A point of a sweep."""
 
-    svg: str
+    title: str
+    device: str
+    x: Figure
+    y: Figure
+    is_front: bool
+
+
+class Front(NamedTuple):
+    """The points of a sweep, latency across, ``unit`` upwards; a terminal leaves it out."""
+
+    name: str
+    unit: Literal["J", "s"]
+    marks: Sequence[Mark]
 
 
 class Place(NamedTuple):
@@ -68,7 +80,7 @@ class Place(NamedTuple):
     name: Literal["timeline", "run"]
 
 
-Block: TypeAlias = Heading | Text | Items | Table | Facts | Drawing | Place
+Block: TypeAlias = Heading | Text | Items | Table | Facts | Front | Place
 
 
 def print_document(blocks: Sequence[Block], stream: TextIO | None = None) -> None:
@@ -99,7 +111,7 @@ def print_document(blocks: Sequence[Block], stream: TextIO | None = None) -> Non
                         say(f"{label}: {value}")
             case Table():
                 console.print(_rich_table(block))
-            case Drawing() | Place():
+            case Front() | Place():
                 pass
 
 
@@ -117,16 +129,3 @@ def _rich_table(table: Table) -> object:
         styles = ("dim" if (row, column) in table.doubtful else "" for column in range(len(cells)))
         made.add_row(*map(RichText, map(printable, cells), styles), end_section=row in table.ends)
     return made
-
-
-def nice_step(span: float, ticks: int = 4) -> float:
-    """Return a round distance between about so many ticks.
-
-    >>> nice_step(37.0), nice_step(100.0), nice_step(0.0)
-    (10.0, 20.0, 1.0)
-    """
-    if span <= 0:
-        return 1.0
-    rough = span / ticks
-    size: float = 10.0 ** floor(log10(rough))
-    return size * next(factor for factor in (1, 2, 5, 10) if factor * size >= 0.75 * rough)

@@ -17,7 +17,7 @@ from ...daemon.measure.report import RunReport
 from ...daemon.measure.run_text import ABSENT, run_rows
 from ...daemon.web.status_page import STATIC, series_of
 from .caveats import explain_flag
-from .document import Block, Drawing, Facts, Heading, Items, Place, Table, Text
+from .document import Block, Facts, Front, Heading, Items, Place, Table, Text
 from .summary import foreign_processes
 
 SIMULATED_NOTICE = (
@@ -51,19 +51,21 @@ def html_page(
     for run in runs[-_MOST_RECORDS:]:
         text = [row._asdict() for row in run_rows(run)]
         records.append({**run.model_dump(mode="json", exclude_none=True), "text": text})
-    # No text of a record may end the element that holds it.
-    document = {"runs": records, "timeline": timeline}
-    saved = json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
     page = (STATIC / "saved.html").read_text(encoding="utf-8")
     parts = {
         "title": escape(title),
         "content": "\n".join(_html_of(blocks)),
         "footer": escape(_FOOTER.format(version)),
-        "saved": saved,
+        "saved": _json_in_html({"runs": records, "timeline": timeline}),
     }
     for name, part in parts.items():
         page = page.replace(f"<!--{name}-->", part, 1)
     return page
+
+
+def _json_in_html(value: object) -> str:
+    """Return JSON in which no text can end the element that holds it."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -113,7 +115,7 @@ def _band(run: RunReport, offset_ns: int | None) -> tuple[object, ...]:
 
 _FIGURES = (
     *("p50", "p99", "throughput", "energy per inference", "net energy per inference"),
-    *("energy per unit", "largest uncertainty", "module power", "load", "hottest", "flags"),
+    *("energy per unit", "largest uncertainty", "module power", "hottest", "flags", "load"),
 )
 
 
@@ -126,12 +128,7 @@ def runs_table(runs: Sequence[RunReport]) -> Table:
     rows = []
     for run, text in zip(runs, texts, strict=True):
         outcome = run.outcome if run.reason is None else f"{run.outcome}: {run.reason}"
-        # A line for each load and each flag keeps the columns narrow.
-        text = {
-            **text,
-            "load": text.get("load", ABSENT).replace(", ", "\n"),
-            "flags": "\n".join(run.quality) or "none",
-        }
+        text.setdefault("flags", "none")
         figures = (text.get(label, ABSENT) for label in labels)
         # As `runs list` prints it: any unique part of an id names the run.
         name, started = run.run_id[-8:], utc(run.started_wall_ns)
@@ -174,8 +171,8 @@ def _html_of(blocks: Iterable[Block]) -> Iterator[str]:
                 yield from _html_facts(block)
             case Table():
                 yield from _html_table(block)
-            case Drawing(svg):
-                yield f'<div class="wide" tabindex="0">{svg}</div>'
+            case Front():
+                yield _html_front(block)
             case Place(name):
                 yield f'<div id="{name}"></div>'
 
@@ -215,6 +212,19 @@ def _html_table(table: Table) -> Iterator[str]:
         if row in table.ends and row + 1 < len(table.rows):
             yield "</tbody><tbody>"
     yield "</tbody></table></div>"
+
+
+def _html_front(front: Front) -> str:
+    """Return the element in which the page's script draws the points of a sweep."""
+    marks = []
+    for mark in front.marks:
+        x, y = (figure.model_dump(exclude_none=True) for figure in (mark.x, mark.y))
+        marks.append(
+            {"title": mark.title, "device": mark.device, "x": x, "y": y, "front": mark.is_front}
+        )
+    data = _json_in_html({"name": front.name, "unit": front.unit, "marks": marks})
+    element = f'<script type="application/json">{data}</script>'
+    return f'<div class="wide front" tabindex="0">{element}</div>'
 
 
 def _html_cell(table: Table, row: int, column: int) -> str:

@@ -1,11 +1,10 @@
 """A sweep as a document: the best below a limit, the front as a table and a drawing, the rest."""
 
 from collections.abc import Callable, Iterator, Sequence
-from html import escape
-from typing import NamedTuple
 
 from ...daemon.measure.report import Figure
 from ...daemon.measure.run_text import (
+    ABSENT,
     joules,
     percent,
     points,
@@ -15,7 +14,7 @@ from ...daemon.measure.run_text import (
     with_half,
 )
 from ...daemon.terminal import duration
-from .document import Block, Drawing, Heading, Items, Table, Text, nice_step
+from .document import Block, Front, Heading, Items, Mark, Table, Text
 from .records import BenchSettings, GoalName, Sweep, SweepPoint, variant_of
 
 _TITLES: dict[GoalName, str] = {
@@ -37,29 +36,7 @@ def joules_per_input(point: SweepPoint) -> Figure | None:
 def sweep_blocks(sweep: Sweep, base: BenchSettings, *, is_page: bool = False) -> list[Block]:
     """Return a sweep's answer; a page has the drawing and all points too."""
     titles = [_title(point, base) for point in sweep.points]
-    blocks: list[Block] = [Text(_summary(sweep))]
-    if base.latency_below_seconds is not None:
-        blocks.append(Items(list(_best(sweep, base.latency_below_seconds, titles))))
-    drawing = _draw(sweep, titles) if is_page else None
-    if drawing is not None:
-        blocks += [Heading("The front", 3), Text(_ABOUT, "under"), drawing]
-    rows = []
-    for outcome in _ORDER:
-        for title, point in zip(titles, sweep.points, strict=True):
-            if point.outcome == outcome and (is_page or outcome == "front"):
-                rows.append((title, *_cells(point, titles)))
-    if rows:
-        ends = frozenset({len(sweep.front) - 1}) if sweep.front else frozenset()
-        blocks.append(Table(("", *_COLUMNS), rows, ends=ends))
-    gone = sum(point.result.status == "ok" for point in sweep.points) - len(sweep.front)
-    if gone and not is_page:
-        blocks.append(Text(f"{gone} others were dropped; report.html has their figures."))
-    blocks.append(Items(_reasons(sweep, titles), mark="! "))
-    return blocks
-
-
-def _summary(sweep: Sweep) -> str:
-    """Return how many points make the front, and how long that took."""
+    running = [point for point in sweep.points if point.result.status == "ok"]
     goals = ", ".join(_TITLES[goal] for goal in sweep.goals)
     words = f"{len(sweep.front)} of {len(sweep.points)} points make the front of {goals}"
     if sweep.front:
@@ -67,17 +44,28 @@ def _summary(sweep: Sweep) -> str:
     if sweep.exhaustive_seconds:
         whole = duration(sweep.exhaustive_seconds)
         words += f". It took {duration(sweep.seconds)}; all rounds of all points take {whole}"
-    return f"{words}."
-
-
-def _reasons(sweep: Sweep, titles: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the points that are not on the front, those of one reason together."""
-    by_reason: dict[str, list[str]] = {}
+    blocks: list[Block] = [Text(f"{words}.")]
+    if base.latency_below_seconds is not None:
+        blocks.append(Items(list(_best(sweep, base.latency_below_seconds, titles))))
+    order = sorted(range(len(titles)), key=lambda n: (_ORDER.index(sweep.points[n].outcome), n))
+    shown_ones = [n for n in order if is_page or sweep.points[n].outcome == "front"]
+    rows = [(titles[n], *_cells(sweep.points[n], titles)) for n in shown_ones]
+    front = _front_of(sweep, titles) if is_page else None
+    if front is not None:
+        blocks += [Heading("The front", 3), Text(_ABOUT, "under"), front]
+    if rows:
+        ends = frozenset({len(sweep.front) - 1}) if sweep.front else frozenset()
+        blocks.append(Table(("", *_COLUMNS), rows, ends=ends))
+    gone = len(running) - len(sweep.front)
+    if gone and not is_page:
+        blocks.append(Text(f"{gone} others were dropped; report.html has their figures."))
+    reasons: dict[str, list[str]] = {}
     for title, point in zip(titles, sweep.points, strict=True):
         reason = _reason(point, titles)
         if reason is not None:
-            by_reason.setdefault(reason, []).append(title)
-    return [(", ".join(points), reason) for reason, points in by_reason.items()]
+            reasons.setdefault(reason, []).append(title)
+    blocks.append(Items([(", ".join(names), why) for why, names in reasons.items()], mark="! "))
+    return blocks
 
 
 def _reason(point: SweepPoint, titles: Sequence[str]) -> str | None:
@@ -122,6 +110,13 @@ def _best(sweep: Sweep, limit: float, titles: Sequence[str]) -> Iterator[tuple[s
 def _cells(point: SweepPoint, titles: Sequence[str]) -> tuple[str, ...]:
     one = point.result
     load = one.utilization.get("gpu")
+    words = {"above_limit": "above the limit", "not_measured": one.status}.get(point.outcome)
+    if point.outcome == "dominated" and point.dominated_by is not None:
+        words = f"worse than {titles[point.dominated_by]}"
+    if point.outcome == "not_measured" and "wrong_outputs" in one.flags:
+        words = "wrong outputs"
+    if point.dropped_after is not None:
+        words = f"{words}, after {point.dropped_after or 'no'} rounds"
     return (
         with_half(one.latency_seconds, seconds),
         shown(one.latency, lambda found: seconds(found.p99_seconds)),
@@ -129,22 +124,8 @@ def _cells(point: SweepPoint, titles: Sequence[str]) -> tuple[str, ...]:
         with_half(joules_per_input(point), joules),
         shown(load, lambda figure: percent(figure.value)),
         shown(one.gpu_freed, lambda figure: points(figure.value)),
-        _outcome(point, titles),
+        words or point.outcome or ABSENT,
     )
-
-
-def _outcome(point: SweepPoint, titles: Sequence[str]) -> str:
-    """Return what became of a point, and after how many rounds it was dropped."""
-    words: str = point.outcome
-    if point.outcome == "above_limit":
-        words = "above the limit"
-    elif point.outcome == "dominated" and point.dominated_by is not None:
-        words = f"worse than {titles[point.dominated_by]}"
-    elif point.outcome == "not_measured":
-        words = "wrong outputs" if "wrong_outputs" in point.result.flags else point.result.status
-    if point.dropped_after is not None:
-        words = f"{words}, after {point.dropped_after or 'no'} rounds"
-    return words
 
 
 # --- drawing --------------------------------------------------------------------------------------
@@ -153,88 +134,28 @@ _ABOUT = (
     "Each mark is a point; the filled ones make the front, and the lines through them are 95 %"
     " intervals. Left and low is better. Accelerators differ in colour and shape."
 )
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _FOOT = 960, 360, 64, 168, 28, 44
 
 
-class _Mark(NamedTuple):
-    x: Figure
-    y: Figure
-    kind: int
-    is_front: bool
-    title: str
-
-
-def _draw(sweep: Sweep, titles: Sequence[str]) -> Drawing | None:
-    """Draw latency against energy per input, or time per input without energy."""
-    devices = list(dict.fromkeys(point.result.device for point in sweep.points))
+def _front_of(sweep: Sweep, titles: Sequence[str]) -> Front | None:
+    """Return latency against energy per input of all points, or time per input without energy."""
     has_energy = any(joules_per_input(point) for point in sweep.points)
     marks = []
     for title, point in zip(titles, sweep.points, strict=True):
-        x, speed = point.result.latency_seconds, point.result.throughput_per_second
-        y = joules_per_input(point)
-        if not has_energy and speed is not None and speed.value > 0:
-            y = Figure(value=1 / speed.value)
-        if x is not None and y is not None:
-            kind = devices.index(point.result.device)
-            marks.append(_Mark(x, y, kind, point.outcome == "front", title))
+        latency, each = point.result.latency_seconds, joules_per_input(point)
+        if not has_energy:
+            each = _seconds_per_input(point)
+        if latency is not None and each is not None:
+            is_front = point.outcome == "front"
+            marks.append(Mark(title, point.result.device, latency, each, is_front))
     if not marks:
         return None
-    name, show = ("Net energy per input", joules) if has_energy else ("Time per input", seconds)
-    return Drawing("\n".join(_svg(marks, devices, name, show)))
+    if has_energy:
+        return Front("Net energy per input", "J", marks)
+    return Front("Time per input", "s", marks)
 
 
-def _svg(
-    marks: Sequence[_Mark], devices: Sequence[str], name: str, show: Callable[[float], str]
-) -> Iterator[str]:
-    largest = (max(mark.x.value for mark in marks), max(mark.y.value for mark in marks))
-    steps = [nice_step(value) for value in largest]
-    tops = [step * (int(value / step) + 1) for step, value in zip(steps, largest, strict=True)]
-    bottom, right = _TOP + _HEIGHT, _WIDTH - _RIGHT
-
-    def x(value: float) -> float:
-        return _LEFT + min(max(value / tops[0], 0.0), 1.0) * (right - _LEFT)
-
-    def y(value: float) -> float:
-        return bottom - min(max(value / tops[1], 0.0), 1.0) * _HEIGHT
-
-    front = [mark.title for mark in marks if mark.is_front]
-    yield (
-        f'<svg class="figure" viewBox="0 0 {_WIDTH} {bottom + _FOOT}" role="img"'
-        f' aria-label="{name} against latency">'
-    )
-    yield f"<desc>On the front: {escape(', '.join(front) or 'none')}.</desc>"
-    yield f'<text class="title" x="{_LEFT}" y="{_TOP - 10}">{name}</text>'
-    yield f'<text class="tick" x="{right}" y="{bottom + 34}">latency p50</text>'
-    for number in range(round(tops[0] / steps[0]) + 1):
-        at = number * steps[0]
-        label = seconds(at) if at else "0"
-        yield f'<text class="time" x="{x(at):.1f}" y="{bottom + 16}">{label}</text>'
-    for number in range(round(tops[1] / steps[1]) + 1):
-        at = y(number * steps[1])
-        label = show(number * steps[1]) if number else "0"
-        yield f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>'
-        yield f'<text class="tick" x="{_LEFT - 6}" y="{at + 4:.1f}">{label}</text>'
-    for mark in sorted(marks, key=lambda one: one.is_front):
-        at, high, line = x(mark.x.value), y(mark.y.value), f"curve line{mark.kind + 1}"
-        if mark.is_front and mark.x.low is not None and mark.x.high is not None:
-            ends = f'x1="{x(mark.x.low):.1f}" x2="{x(mark.x.high):.1f}"'
-            yield f'<line class="{line}" {ends} y1="{high:.1f}" y2="{high:.1f}"/>'
-        if mark.is_front and mark.y.low is not None and mark.y.high is not None:
-            ends = f'y1="{y(mark.y.low):.1f}" y2="{y(mark.y.high):.1f}"'
-            yield f'<line class="{line}" {ends} x1="{at:.1f}" x2="{at:.1f}"/>'
-        shape = _shape(mark.kind, at, high)
-        filled = f"shade{mark.kind % 4} {line}" if mark.is_front else line
-        tip = f"{mark.title}: {seconds(mark.x.value)}, {show(mark.y.value)}"
-        yield f'<{shape} class="{filled}"><title>{escape(tip)}</title></{shape.split()[0]}>'
-    for kind, device in enumerate(devices):
-        place = _TOP + 18 * kind
-        shape = _shape(kind, right + 16, place)
-        yield f'<{shape} class="shade{kind % 4} curve line{kind + 1}"/>'
-        yield f'<text class="name" x="{right + 28}" y="{place + 4}">{escape(device)}</text>'
-    yield "</svg>"
-
-
-def _shape(kind: int, x: float, y: float) -> str:
-    if kind % 2 == 0:
-        return f'circle cx="{x:.1f}" cy="{y:.1f}" r="5"'
-    return f'rect x="{x - 4.5:.1f}" y="{y - 4.5:.1f}" width="9" height="9"'
+def _seconds_per_input(point: SweepPoint) -> Figure | None:
+    speed = point.result.throughput_per_second
+    if speed is None or speed.value <= 0:
+        return None
+    return Figure(value=1 / speed.value)

@@ -237,7 +237,7 @@ function niceStep(span, ticks = 4) {
 }
 
 /** Return the lower end, the upper end and the ticks of an axis that holds all values. */
-function axis(values, { fromZero = false, top = -Infinity }) {
+export function axis(values, { fromZero = false, top = -Infinity }) {
   // The reading of a rail may be below zero.
   const low = fromZero ? Math.min(0, ...values) : Math.min(...values);
   const high = Math.max(...values, top);

@@ -2,6 +2,7 @@
 
 import { Charts } from "./charts.js";
 import { make, tell } from "./dom.js";
+import { drawFront } from "./front.js";
 import { bandOfRow } from "./lanes.js";
 import { completed, flags, sectionsOf, summaryOf } from "./run_sections.js";
 import { Series } from "./series.js";
@@ -45,6 +46,9 @@ function missing(id) {
   return make("p", { class: "empty" }, `The whole record of ${id} is not on this page: tegrascope report --run ${id}`);
 }
 
+for (const place of document.querySelectorAll(".front")) {
+  place.append(drawFront(JSON.parse(place.firstElementChild.textContent)));
+}
 const timeline = document.getElementById("timeline");
 if (timeline !== null) drawTimeline(timeline, saved.timeline);
 addEventListener("hashchange", showRun);
