@@ -11,7 +11,7 @@ from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.dla import counted_shares, dla_was_on
 from tegrascope.daemon.measure.report import Span
 from tegrascope.daemon.measure.utilization import telemetry
-from tegrascope.workbench.results.bench_page import rows_of
+from tegrascope.workbench.results.accelerator_rows import rows_of
 from tegrascope.workbench.results.records import AcceleratorResult, Figure
 
 SECOND = 1_000_000_000
