@@ -121,8 +121,9 @@ def joules_of(
     if value is None or not divisor:
         return None
     interval: Interval | None = getattr(energy, f"{kind}_interval", None)
-    half = None if interval is None else (interval.high - interval.low) / 2 / divisor
-    return Figure.around(value / divisor, half)
+    if interval is None:
+        return Figure(value=value / divisor)
+    return Figure.around(value / divisor, (interval.high - interval.low) / 2 / divisor)
 
 
 def energy_of(report: RunReport, kind: Kind) -> Figure | None:
@@ -139,6 +140,7 @@ def energy_of(report: RunReport, kind: Kind) -> Figure | None:
 
 def mean_watts(report: RunReport) -> float | None:
     """Return the mean power of the module in the steady phase of a run."""
-    window = report.phases.get("steady")
-    gross = None if report.energy is None else report.energy.gross_joules
-    return gross / window.seconds if gross is not None and window and window.seconds else None
+    window, energy = report.phases.get("steady"), report.energy
+    if window is None or not window.seconds or energy is None or energy.gross_joules is None:
+        return None
+    return energy.gross_joules / window.seconds

@@ -87,12 +87,22 @@ class _Writer:
     def slices(self, name: str, parent: int, slices: Iterable[_Slice]) -> None:
         """Write slices on tracks of one name, which Perfetto shows as one; none overlap on one."""
         ends: dict[int, int] = {}
-        for one in sorted(slices, key=lambda one: one[:2]):
-            free = (track for track, end_ns in ends.items() if end_ns <= one.begin_ns)
-            track = next(free, None) or self.track(name, parent)
-            ends[track] = one.end_ns
-            self.event("SLICE_BEGIN", track, one.begin_ns, one.arguments, name=one.name)
-            self.event("SLICE_END", track, one.end_ns)
+        for stretch in sorted(slices, key=lambda stretch: stretch[:2]):
+            track = _free_track(ends, stretch.begin_ns)
+            if track is None:
+                track = self.track(name, parent)
+            ends[track] = stretch.end_ns
+            arguments = stretch.arguments
+            self.event("SLICE_BEGIN", track, stretch.begin_ns, arguments, name=stretch.name)
+            self.event("SLICE_END", track, stretch.end_ns)
+
+
+def _free_track(ends: Mapping[int, int], begin_ns: int) -> int | None:
+    """Return a track whose last slice has ended by a time, or None."""
+    for track, end_ns in ends.items():
+        if end_ns <= begin_ns:
+            return track
+    return None
 
 
 def _annotate(annotation: Any, value: Any) -> None:
@@ -125,22 +135,26 @@ def write_trace(history: History, runs: Sequence[Run], path: Path | None) -> Non
     begin_ns = max(runs[0]["started_ns"] - _MARGIN_NS, 0)
     end_ns = max(run["ended_ns"] for run in runs) + _MARGIN_NS
     is_simulated = any(run.get("environment", {}).get("simulated") for run in runs)
-    facts = {"tegrascope": __version__, "simulated": str(is_simulated).lower()}
     with open_output(path) as output:
         writer = _Writer(output.buffer)
-        with writer.packet() as packet:
-            clocks = packet.clock_snapshot
-            clocks.primary_trace_clock = pb.BUILTIN_CLOCK_MONOTONIC
-            clocks.clocks.add(clock_id=pb.BUILTIN_CLOCK_MONOTONIC, timestamp=begin_ns)
-            wall_ns = begin_ns + offsets[0]
-            clocks.clocks.add(clock_id=pb.BUILTIN_CLOCK_REALTIME, timestamp=wall_ns)
-        with writer.packet() as packet:
-            for key, fact in facts.items():
-                packet.trace_attributes.attribute.add(key=key, string_value=fact)
+        _write_head(writer, begin_ns, begin_ns + offsets[0], is_simulated=is_simulated)
         _write_runs(writer, runs)
         root = writer.track("telemetry of a simulated board" if is_simulated else "telemetry")
         blocks = history.blocks_of_boot(offsets[0], begin_ns, end_ns)
         _write_telemetry(writer, root, blocks, begin_ns, end_ns)
+
+
+def _write_head(writer: _Writer, begin_ns: int, wall_ns: int, *, is_simulated: bool) -> None:
+    """Write one moment by both clocks, and what wrote the trace."""
+    with writer.packet() as packet:
+        clocks = packet.clock_snapshot
+        clocks.primary_trace_clock = pb.BUILTIN_CLOCK_MONOTONIC
+        clocks.clocks.add(clock_id=pb.BUILTIN_CLOCK_MONOTONIC, timestamp=begin_ns)
+        clocks.clocks.add(clock_id=pb.BUILTIN_CLOCK_REALTIME, timestamp=wall_ns)
+    with writer.packet() as packet:
+        attribute = packet.trace_attributes.attribute
+        attribute.add(key="tegrascope", string_value=__version__)
+        attribute.add(key="simulated", string_value=str(is_simulated).lower())
 
 
 def _write_runs(writer: _Writer, runs: Sequence[Run]) -> None:
@@ -149,16 +163,23 @@ def _write_runs(writer: _Writer, runs: Sequence[Run]) -> None:
         by_lane[f"{run['workload']} on {run['device']}"].append(run)
     for title, group in by_lane.items():
         lane = writer.track(title)
-        spans = (_Slice(run["started_ns"], run["ended_ns"], run["outcome"], run) for run in group)
-        writer.slices("run", lane, spans)
-        writer.slices("phase", lane, (phase for run in group for phase in _phases(run)))
-        writer.slices("work phase", lane, (phase for run in group for phase in _work_phases(run)))
-        flags = writer.track("quality flags", lane)
+        spans: defaultdict[str, list[_Slice]] = defaultdict(list)
         for run in group:
-            for flag in run.get("quality", ()):
-                # A flag is about all of a run, and known when that ends.
-                about = {"run_id": run["run_id"]}
-                writer.event("INSTANT", flags, run["ended_ns"], about, name=flag)
+            whole = _Slice(run["started_ns"], run["ended_ns"], run["outcome"], run)
+            spans["run"].append(whole)
+            spans["phase"] += _phases(run)
+            spans["work phase"] += _work_phases(run)
+        for name, slices in spans.items():
+            writer.slices(name, lane, slices)
+        _write_flags(writer, writer.track("quality flags", lane), group)
+
+
+def _write_flags(writer: _Writer, track: int, runs: Sequence[Run]) -> None:
+    """Write each flag at the end of its run: it is about all of it, and known only then."""
+    for run in runs:
+        for flag in run.get("quality", ()):
+            about = {"run_id": run["run_id"]}
+            writer.event("INSTANT", track, run["ended_ns"], about, name=flag)
 
 
 def _phases(run: Run) -> Iterator[_Slice]:
@@ -187,8 +208,7 @@ def _write_telemetry(
     writer: _Writer, root: int, blocks: Iterable[bytes], begin_ns: int, end_ns: int
 ) -> None:
     """Write each column that has a metric as a counter, and throttle events as instants."""
-    group = cache(lambda name: writer.track(name, root))
-    track = cache(lambda name: writer.track(name, group(name.partition(".")[0]), _unit(name)))
+    tracks = _SignalTracks(writer, root)
     counted: dict[str, float] = {}
     for data in blocks:
         try:
@@ -201,10 +221,32 @@ def _write_telemetry(
             for at_ns, value in zip(block.times_ns, block.columns[name], strict=True):
                 if isnan(value) or not begin_ns <= at_ns <= end_ns:
                     continue
-                writer.event("COUNTER", track(name), at_ns, double_counter_value=value)
+                writer.event("COUNTER", tracks.of_signal(name), at_ns, double_counter_value=value)
                 if kind is None:
                     continue
-                if more := int(value - counted.get(kind, value)):
-                    about = {"events since the last sample": more}
-                    writer.event("INSTANT", group("throttle events"), at_ns, about, name=kind)
+                events = int(value - counted.get(kind, value))
+                if events:
+                    about = {"events since the last sample": events}
+                    track = tracks.of_group("throttle events")
+                    writer.event("INSTANT", track, at_ns, about, name=kind)
                 counted[kind] = value
+
+
+class _SignalTracks:
+    """The tracks of signals, each in the group of its part of the record, made when needed."""
+
+    def __init__(self, writer: _Writer, root: int) -> None:
+        self._writer, self._root = writer, root
+        self._groups: dict[str, int] = {}
+        self._signals: dict[str, int] = {}
+
+    def of_group(self, name: str) -> int:
+        if name not in self._groups:
+            self._groups[name] = self._writer.track(name, self._root)
+        return self._groups[name]
+
+    def of_signal(self, column: str) -> int:
+        if column not in self._signals:
+            group = self.of_group(column.partition(".")[0])
+            self._signals[column] = self._writer.track(column, group, _unit(column))
+        return self._signals[column]

@@ -143,7 +143,10 @@ class AcceleratorResult(Record):
             return f"{self.status}: {self.reason}"
         if not self.rounds:
             return "it was not measured"
-        return next((words for flag, words in _UNUSABLE.items() if flag in self.flags), None)
+        for flag, words in _UNUSABLE.items():
+            if flag in self.flags:
+                return words
+        return None
 
     @property
     def may_win(self) -> bool:
@@ -247,18 +250,18 @@ class ModelResult(Record):
     @property
     def results(self) -> tuple[AcceleratorResult, ...]:
         """The results of all accelerators, or of all points of a sweep."""
-        points = () if self.sweep is None else self.sweep.points
-        return (*self.accelerators, *(point.result for point in points))
+        if self.sweep is None:
+            return self.accelerators
+        return (*self.accelerators, *(point.result for point in self.sweep.points))
 
     def idle_watts(self, power_mode: str) -> float | None:
         """Return the mean idle power of the rounds in a power mode; ``None`` if it is unknown."""
-        known = [
-            one.energy.baseline_watts
-            for one in self.rounds
-            if one.environment.power_mode == power_mode
-            and one.energy is not None
-            and one.energy.baseline_watts is not None
-        ]
+        known = []
+        for run in self.rounds:
+            if run.environment.power_mode != power_mode or run.energy is None:
+                continue
+            if run.energy.baseline_watts is not None:
+                known.append(run.energy.baseline_watts)
         return sum(known) / len(known) if known else None
 
 
@@ -369,17 +372,22 @@ class BenchSettings(InferenceSettings, Record):
 
 def variant_of(settings: BenchSettings) -> str:
     """Name the form in which a model was measured, as far as it is not the usual one."""
-    mode = settings.power_mode
-    words = (
-        settings.precision,
-        f"batch {settings.batch}" if settings.batch > 1 else None,
-        f"{settings.streams} streams" if settings.streams > 1 else None,
-        None if mode is None else f"mode {mode}",
-        None if settings.cuda_graph else "no graph",
-        None if settings.transfers else "no transfers",
-        None if settings.fallback == "allow" else f"fallback {settings.fallback}",
-    )
-    return " ".join(filter(None, words))
+    words: list[str] = []
+    if settings.precision is not None:
+        words.append(settings.precision)
+    if settings.batch > 1:
+        words.append(f"batch {settings.batch}")
+    if settings.streams > 1:
+        words.append(f"{settings.streams} streams")
+    if settings.power_mode is not None:
+        words.append(f"mode {settings.power_mode}")
+    if not settings.cuda_graph:
+        words.append("no graph")
+    if not settings.transfers:
+        words.append("no transfers")
+    if settings.fallback != "allow":
+        words.append(f"fallback {settings.fallback}")
+    return " ".join(words)
 
 
 class BenchResult(Record):

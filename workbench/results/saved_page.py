@@ -101,7 +101,7 @@ def timeline_of(
     }
 
 
-def _band(run: RunReport, offset_ns: int | None) -> tuple[object, ...]:
+def _band(run: RunReport, offset_ns: int | None) -> list[object]:
     """Return a run as ``/api/v1/bands`` does."""
     if offset_ns is None:
         offset_ns = run.started_wall_ns - run.started_ns
@@ -109,8 +109,10 @@ def _band(run: RunReport, offset_ns: int | None) -> tuple[object, ...]:
     steady = run.phases.get("steady")
     if steady is not None:
         times_ns[2:] = steady.begin_ns, steady.end_ns
-    seconds = [None if time is None else (time + offset_ns) / 1e9 for time in times_ns]
-    return (run.run_id, run.workload, run.device, run.outcome, *seconds)
+    band: list[object] = [run.run_id, run.workload, run.device, run.outcome]
+    for time_ns in times_ns:
+        band.append(None if time_ns is None else (time_ns + offset_ns) / 1e9)
+    return band
 
 
 _FIGURES = (
@@ -122,12 +124,17 @@ _FIGURES = (
 def runs_table(runs: Sequence[RunReport]) -> Table:
     """Return a row per run, with the figures that any of them has."""
     texts = []
+    known: set[str] = set()
     for run in runs:
-        texts.append({row.label: row.text for row in run_rows(run)})
-    labels = [label for label in _FIGURES if any(label in text for text in texts)]
+        text = {row.label: row.text for row in run_rows(run)}
+        texts.append(text)
+        known.update(text)
+    labels = [label for label in _FIGURES if label in known]
     rows = []
     for run, text in zip(runs, texts, strict=True):
-        outcome = run.outcome if run.reason is None else f"{run.outcome}: {run.reason}"
+        outcome: str = run.outcome
+        if run.reason is not None:
+            outcome += f": {run.reason}"
         text.setdefault("flags", "none")
         figures = (text.get(label, ABSENT) for label in labels)
         # As `runs list` prints it: any unique part of an id names the run.
@@ -180,8 +187,10 @@ def _html_of(blocks: Iterable[Block]) -> Iterator[str]:
 def _html_list(items: Items) -> Iterator[str]:
     yield "<ul>"
     for label, words in items.items:
-        mark = f"<b>{escape(label)}</b>: " if label else ""
-        yield f"<li>{mark}{escape(words)}</li>"
+        if label:
+            yield f"<li><b>{escape(label)}</b>: {escape(words)}</li>"
+        else:
+            yield f"<li>{escape(words)}</li>"
     yield "</ul>"
 
 
