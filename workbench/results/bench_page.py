@@ -97,7 +97,8 @@ def report_page(result: BenchResult, samples: Samples, published: Sequence[Besid
     timeline = None
     if rounds:
         timeline = _timeline(rounds, samples)
-        blocks += [Heading("Over time"), Text(_ROUNDS, "under"), Place("timeline")]
+        if timeline["series"]["parts"]:
+            blocks += [Heading("Over time"), Text(_ROUNDS, "under"), Place("timeline")]
         blocks += [Heading("Rounds"), runs_table(rounds), *flag_blocks(rounds), Place("run")]
     window = f"{names}: tegrascope bench"
     return html_page(window, blocks, version=result.tegrascope, runs=rounds, timeline=timeline)

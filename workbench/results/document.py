@@ -4,7 +4,7 @@
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TextIO, TypeAlias
 
 from ...daemon.measure.report import Figure
@@ -91,28 +91,29 @@ def print_document(blocks: Sequence[Block], stream: TextIO | None = None) -> Non
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _WIDTH_OF_A_FILE
 
-    def say(words: str, style: str | None = None) -> None:
-        console.print(
-            printable(words), markup=False, style=style, soft_wrap=not console.is_terminal
-        )
-
     for block in blocks:
-        match block:
-            case Heading(text):
-                say(text, "bold")
-            case Text(text):
-                say(text)
-            case Items(items, mark):
-                for label, words in items:
-                    say(f"{mark}{label}: {words}" if label else f"{mark}{words}")
-            case Facts(facts):
-                for label, value in facts.items():
-                    if value:
-                        say(f"{label}: {value}")
-            case Table():
-                console.print(_rich_table(block))
-            case Front() | Place():
-                pass
+        if isinstance(block, Table):
+            console.print(_rich_table(block))
+            continue
+        style = "bold" if isinstance(block, Heading) else None
+        # A file is not wrapped, so that a reader can search it for a sentence.
+        is_file = not console.is_terminal
+        for line in _lines_of(block):
+            console.print(printable(line), markup=False, style=style, soft_wrap=is_file)
+
+
+def _lines_of(block: Block) -> Iterator[str]:
+    """Yield the lines of a block that is not a table."""
+    match block:
+        case Heading(text) | Text(text):
+            yield text
+        case Items(items, mark):
+            for label, words in items:
+                yield f"{mark}{label}: {words}" if label else f"{mark}{words}"
+        case Facts(facts):
+            for label, value in facts.items():
+                if value:
+                    yield f"{label}: {value}"
 
 
 def _rich_table(table: Table) -> object:
@@ -120,12 +121,15 @@ def _rich_table(table: Table) -> object:
     from rich.table import Table as RichTable
     from rich.text import Text as RichText
 
-    made = RichTable(box=box.SIMPLE_HEAD)
-    for number, title in enumerate(table.columns):
+    rich_table = RichTable(box=box.SIMPLE_HEAD)
+    for column, title in enumerate(table.columns):
         # A narrow terminal folds cells: a number without its end is another number.
-        is_left = number < table.left
-        made.add_column(title, justify="left" if is_left else "right", overflow="fold")
+        justify: Literal["left", "right"] = "left" if column < table.left else "right"
+        rich_table.add_column(title, justify=justify, overflow="fold")
     for row, cells in enumerate(table.rows):
-        styles = ("dim" if (row, column) in table.doubtful else "" for column in range(len(cells)))
-        made.add_row(*map(RichText, map(printable, cells), styles), end_section=row in table.ends)
-    return made
+        rich_cells = []
+        for column, cell in enumerate(cells):
+            style = "dim" if (row, column) in table.doubtful else ""
+            rich_cells.append(RichText(printable(cell), style))
+        rich_table.add_row(*rich_cells, end_section=row in table.ends)
+    return rich_table
