@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby, islice
@@ -30,7 +30,7 @@ from ...daemon.outputs import unwritable
 from ...parsers.errors import PIP_INSTALL, UserError
 from ...parsers.signals import RAIL_POWER
 from ...parsers.tegrastats.bulk import Batch
-from .log_tables import empty_table, read_tables, write_parquet
+from .log_tables import Paths, empty_table, log_names, read_tables, write_parquet
 
 UNKNOWN = "-"
 # The first file in the order of names: readers take the columns of the dataset from it.
@@ -94,7 +94,7 @@ class LogTask(NamedTuple):
 
 
 def read_logs(
-    paths: str | Path | Iterable[str | Path],
+    paths: Paths,
     dataset: str | Path,
     *,
     engine: Literal["dask"] | None = None,
@@ -122,26 +122,26 @@ def read_logs(
         UserError: There is no log, the dataset cannot be written, or the cluster fails.
     """
     files, root = _open_dataset(str(dataset))
-    names = [str(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)]
-    found = {url: log for name in names for log, url in _find_logs(name)}
-    if not found:
+    logs: dict[str, str] = {}  # by address
+    for name in log_names(paths):
+        logs.update(_find_logs(name))
+    if not logs:
         raise UserError("there is no log to read", "name one")
     address, run = files.unstrip_protocol(root), uuid.uuid4().hex
-    tasks = [LogTask(log, url, address, run, interval_seconds) for url, log in found.items()]
+    tasks = [LogTask(log, url, address, run, interval_seconds) for url, log in logs.items()]
     columns = _add_columns(files, root, set())
-    on_cluster = engine == "dask" or cluster is not None
     written: set[str] = set()
     problems: dict[str, UserError] = {}
     unread: set[str] = set()
     try:
-        logs = _on_cluster(tasks, cluster) if on_cluster else map(write_log, tasks)
-        for done, log in enumerate(logs, 1):
+        for done, log in enumerate(_write_all(tasks, engine, cluster), 1):
             if not columns.issuperset(log.columns):
                 columns = _add_columns(files, root, log.columns)
             written.update(log.files)
             if log.problem is not None:
                 problems[log.log] = log.problem
-                unread.update(() if log.files else (log.log,))
+                if not log.files:
+                    unread.add(log.log)
             finished(log, done, len(tasks))
     finally:
         if _is_local(files):
@@ -149,13 +149,28 @@ def read_logs(
                 shutil.rmtree(scratch, ignore_errors=True)
     # A log that was not reached now keeps the rows of before.
     _remove_old(files, root, {task.digest for task in tasks if task.log not in unread}, written)
+    _write_problems(files, root, problems)
+    return list(problems.values())
+
+
+def _write_all(
+    tasks: Sequence[LogTask], engine: str | None, cluster: str | None
+) -> Iterator[ParsedLog]:
+    """Write the logs in this process, or by the workers of a cluster."""
+    if engine == "dask" or cluster is not None:
+        return _on_cluster(tasks, cluster)
+    return map(write_log, tasks)
+
+
+def _write_problems(files: Any, root: str, problems: Mapping[str, UserError]) -> None:
+    """Write the file of the dataset that names the logs which cannot be read, and why."""
     with _scratch(files, root) as folder:
         listed = folder / UNREADABLE_FILE
         with listed.open("w", encoding="utf-8", newline="") as output:
-            rows = ((log, str(problem)) for log, problem in problems.items())
-            csv.writer(output, lineterminator="\n").writerows([("log", "problem"), *rows])
+            writer = csv.writer(output, lineterminator="\n")
+            writer.writerow(("log", "problem"))
+            writer.writerows(problems.items())
         _put(files, listed, f"{root}/{UNREADABLE_FILE}")
-    return list(problems.values())
 
 
 def write_log(task: LogTask) -> ParsedLog:

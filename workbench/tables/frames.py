@@ -24,11 +24,10 @@ from ...daemon.store.history import History
 from ...parsers.errors import UserError
 from .aiperf import read_given
 from .dataset import read_logs as read_logs
-from .log_tables import read_tables
+from .log_tables import Paths, log_names, read_tables
 from .pairing import correlate_recorded
 from .recorded_log import find_zone, given_runs
 
-Paths = str | Path | Iterable[str | Path]
 _RUNS_PER_PAGE = 1000
 # A run with its worker's log and many phases takes some hundred KiB.
 _LARGEST_PAGE_BYTES = 256 * 2**20
@@ -60,7 +59,7 @@ def read_log(
     Raises:
         UserError: A log cannot be read, or not to its end.
     """
-    logs = [str(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)]
+    logs = log_names(paths)
     if not logs:
         raise UserError("there is no log to read", "name one")
     files = list(map(log_path, logs))
@@ -102,13 +101,14 @@ def correlate(
     if not isinstance(telemetry, pandas.DataFrame):
         telemetry = read_log(telemetry, interval_seconds=interval_seconds)
     if isinstance(runs, pandas.DataFrame):
-        places = (f"row {index}" for index in runs.index)
+        places = [f"row {index}" for index in runs.index]
         given = given_runs(zip(places, runs.to_dict("records"), strict=True))
     else:
         given = read_given(Path(runs))
-    zone = find_zone(timezone) if isinstance(timezone, str) else timezone
+    if isinstance(timezone, str):
+        timezone = find_zone(timezone)
     documents, problems = correlate_recorded(
-        telemetry, given, zone=zone, board=board, simulated=simulated
+        telemetry, given, zone=timezone, board=board, simulated=simulated
     )
     if problems:
         raise problems[0]
@@ -129,7 +129,8 @@ def runs(store_or_url: str | Path) -> pandas.DataFrame:
         return runs_frame(served_runs(str(store_or_url)))
     path = Path(store_or_url)
     try:
-        return runs_frame(History(path if is_file(path) else path / "tegrascope.db").runs())
+        store = path if is_file(path) else path / "tegrascope.db"
+        return runs_frame(History(store).runs())
     except sqlite3.Error as error:
         raise UserError(f"{path} cannot be read ({error})", "name a run store") from None
 
@@ -139,20 +140,22 @@ def runs_frame(documents: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
 
     Times are UTC. Lists, such as the quality flags, become words separated by spaces.
     """
-    rows = [
-        {
-            key: " ".join(map(str, value)) if isinstance(value, list) else value
-            for key, value in document.items()
-            # A run with figures has them as columns of several names.
-            if value is not None or key not in ("telemetry", "energy")
-        }
-        for document in documents
-    ]
-    frame = pandas.json_normalize(rows)
+    frame = pandas.json_normalize(list(map(_row, documents)))
     if "started_wall_ns" in frame:
         started = pandas.to_datetime(frame["started_wall_ns"], unit="ns", utc=True)
         frame.insert(1, "started", started)
     return frame
+
+
+def _row(document: Mapping[str, Any]) -> dict[str, Any]:
+    row = {}
+    for key, value in document.items():
+        if value is None and key in ("telemetry", "energy"):
+            continue  # A run with figures has them as columns of several names.
+        if isinstance(value, list):
+            value = " ".join(map(str, value))
+        row[key] = value
+    return row
 
 
 def write_frame(frame: pandas.DataFrame, path: Path | None, kind: str) -> None:
@@ -184,8 +187,11 @@ def served_runs(url: str, most_runs: int = 1_000_000) -> Iterator[dict[str, Any]
         query = urlencode({"limit": _RUNS_PER_PAGE, **before})
         try:
             page = client.get(f"/api/v1/runs?{query}")["runs"]
-            new = [dict(run) for run in page if run["run_id"] not in seen]
-            seen.update(run["run_id"] for run in new)
+            new = []
+            for run in page:
+                if run["run_id"] not in seen:
+                    seen.add(run["run_id"])
+                    new.append(dict(run))
             is_last = not new or len(page) < _RUNS_PER_PAGE
             if not is_last:
                 # A float of seconds is a few hundred nanoseconds coarse: pages overlap a little.

@@ -51,6 +51,7 @@ CLOCK_COLUMNS = (
     "restarted",
 )
 
+Paths = str | Path | Iterable[str | Path]
 Counted = Callable[[Batch, int, int], None]
 
 _NO_VALUES: Floats = np.empty((0, 0))
@@ -68,6 +69,13 @@ class _Piece(NamedTuple):
     times: Times
     restarted: Flags
     can_tell: Flags
+
+
+def log_names(paths: Paths) -> list[str]:
+    """Return the logs that a person gave, as they are written."""
+    if isinstance(paths, (str, Path)):
+        return [str(paths)]
+    return [str(path) for path in paths]
 
 
 def read_tables(
@@ -118,7 +126,8 @@ def _batches(
     if cores is None:
         is_small = log.size_bytes is not None and log.size_bytes <= SMALL_LOG_BYTES
         cores = 1 if is_small else len(os.sched_getaffinity(0))
-    for batch in (read_batches_together if cores > 1 else read_batches)(log, parser):
+    read = read_batches_together if cores > 1 else read_batches
+    for batch in read(log, parser):
         counted(batch, number, log.position_bytes)
         yield batch
 
@@ -126,25 +135,36 @@ def _batches(
 def _timed(batches: Iterator[Batch], log: int, interval_seconds: float) -> Iterator[_Piece]:
     """Add the times of the records, which may be known only when later records come."""
     clock, restarts = RecordedClock(interval_seconds), Restarts()
-    waiting: deque[tuple[Batch, Flags, Flags]] = deque()
-    known = Times(np.empty(0), np.empty(0), np.empty(0))
-
-    def settled(more: Times) -> Iterator[_Piece]:
-        nonlocal known
-        known = Times(*(np.concatenate(both) for both in zip(known, more, strict=True)))
-        while waiting and len(waiting[0][0].line) <= len(known.elapsed_seconds):
-            batch, restarted, can_tell = waiting.popleft()
-            rows = len(batch.line)
-            times = Times(*(column[:rows] for column in known))
-            known = Times(*(column[rows:] for column in known))
-            yield _Piece(log, batch, times, restarted, can_tell)
-
+    untimed = _UntimedBatches(log)
     for batch in batches:
         columns = dict(zip(batch.names, batch.values, strict=True))
         restarted, can_tell = restarts.feed(columns, len(batch.line))
-        waiting.append((batch, restarted, can_tell))
-        yield from settled(clock.feed(batch.printed_seconds, batch.received_ns, restarted))
-    yield from settled(clock.finish())
+        untimed.add(batch, restarted, can_tell)
+        yield from untimed.settle(clock.feed(batch.printed_seconds, batch.received_ns, restarted))
+    yield from untimed.settle(clock.finish())
+
+
+class _UntimedBatches:
+    """Batches whose times are not known to their end."""
+
+    def __init__(self, log: int) -> None:
+        self._log = log
+        self._waiting: deque[tuple[Batch, Flags, Flags]] = deque()
+        self._known = Times(np.empty(0), np.empty(0), np.empty(0))
+
+    def add(self, batch: Batch, restarted: Flags, can_tell: Flags) -> None:
+        self._waiting.append((batch, restarted, can_tell))
+
+    def settle(self, more: Times) -> Iterator[_Piece]:
+        """Take the times of the next records, and yield the batches that have all of theirs."""
+        pairs = zip(self._known, more, strict=True)
+        self._known = Times(*map(np.concatenate, pairs))
+        while self._waiting and len(self._waiting[0][0].line) <= len(self._known.elapsed_seconds):
+            batch, restarted, can_tell = self._waiting.popleft()
+            rows = len(batch.line)
+            times = Times(*[column[:rows] for column in self._known])
+            self._known = Times(*[column[rows:] for column in self._known])
+            yield _Piece(self._log, batch, times, restarted, can_tell)
 
 
 def empty_table(columns: Iterable[str]) -> pandas.DataFrame:
@@ -188,23 +208,34 @@ class _TableBuilder:
 
 def _clock_columns(pieces: Sequence[_Piece], logs: Sequence[str]) -> dict[str, Any]:
     """Return the columns that identify a record and its time."""
-    batches = [piece.batch for piece in pieces]
-    numbers = np.repeat(
-        np.array([piece.log for piece in pieces], np.int32), [len(batch.line) for batch in batches]
-    )
-    received = _joined((batch.received_ns for batch in batches), np.int64)
+    parts: defaultdict[str, list[Any]] = defaultdict(list)
+    for piece in pieces:
+        batch = piece.batch
+        parts["log"].append(np.full(len(batch.line), piece.log, np.int32))
+        parts["line"].append(batch.line)
+        parts["time"].append(batch.printed_seconds)
+        parts["received"].append(batch.received_ns)
+        parts["elapsed"].append(piece.times.elapsed_seconds)
+        parts["error"].append(piece.times.error_seconds)
+        parts["step"].append(piece.times.step_seconds)
+        parts["restarted"].append(piece.restarted)
+        parts["can_tell"].append(piece.can_tell)
+    received = _joined(parts["received"], np.int64)
     # Seconds since boot, or without a year, give differences and no time of day.
     received[received < EARLIEST_EPOCH_SECONDS * 10**9] = ABSENT
+    restarted, can_tell = (
+        _joined(parts["restarted"], np.bool_),
+        _joined(parts["can_tell"], np.bool_),
+    )
     columns = (
-        pandas.Categorical.from_codes(numbers, pandas.Index(logs)),
-        _joined((batch.line for batch in batches), np.int64),
-        _joined((batch.printed_seconds for batch in batches), np.int64).view("datetime64[s]"),
+        pandas.Categorical.from_codes(_joined(parts["log"], np.int32), pandas.Index(logs)),
+        _joined(parts["line"], np.int64),
+        _joined(parts["time"], np.int64).view("datetime64[s]"),
         pandas.DatetimeIndex(received.view("datetime64[ns]"), tz="UTC"),
-        *(_joined((piece.times[at] for piece in pieces), np.float64) for at in range(3)),
-        pandas.arrays.BooleanArray(
-            _joined((piece.restarted for piece in pieces), np.bool_),
-            ~_joined((piece.can_tell for piece in pieces), np.bool_),
-        ),
+        _joined(parts["elapsed"], np.float64),
+        _joined(parts["error"], np.float64),
+        _joined(parts["step"], np.float64),
+        pandas.arrays.BooleanArray(restarted, ~can_tell),
     )
     return dict(zip(CLOCK_COLUMNS, columns, strict=True))
 
@@ -259,18 +290,24 @@ def write_parquet(tables: Iterable[pandas.DataFrame], folder: Path) -> Path:
         _write(parts[-1], first.iloc[:0], converted)
     if len(parts) == 1:
         return parts[0]
-    files = map(pyarrow.parquet.ParquetFile, parts)
-    groups = (file.read_row_group(group) for file in files for group in range(file.num_row_groups))
-    _write(folder / "whole.parquet", empty_table(columns), groups)
-    return folder / "whole.parquet"
+    whole = folder / "whole.parquet"
+    _write(whole, empty_table(columns), chain.from_iterable(map(_row_groups, parts)))
+    return whole
+
+
+def _row_groups(path: Path) -> Iterator[Any]:
+    """Yield a Parquet file in pieces that fit into memory."""
+    file = pyarrow.parquet.ParquetFile(path)
+    for number in range(file.num_row_groups):
+        yield file.read_row_group(number)
 
 
 def _write(path: Path, empty: pandas.DataFrame, tables: Iterable[Any]) -> None:
     """Write each table as a row group with the columns of an empty one, in their order."""
     schema = pyarrow.Schema.from_pandas(empty, preserve_index=False)
-    is_category = pyarrow.types.is_dictionary
-    fields = [field.with_type(_CATEGORY) if is_category(field.type) else field for field in schema]
-    schema = pyarrow.schema(fields, schema.metadata)
+    for number, field in enumerate(schema):
+        if pyarrow.types.is_dictionary(field.type):
+            schema = schema.set(number, field.with_type(_CATEGORY))
     with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         for table in tables:
             both = [schema.empty_table(), table]
@@ -281,13 +318,11 @@ def _write(path: Path, empty: pandas.DataFrame, tables: Iterable[Any]) -> None:
 
 def _write_csv(whole: Path, output: Any) -> None:
     """Copy a Parquet file as CSV, with text for categories."""
-    source = pyarrow.parquet.ParquetFile(whole)
-    schema = pyarrow.schema(
-        field.with_type(_printed_type(field.type)) for field in source.schema_arrow
-    )
+    written = pyarrow.parquet.read_schema(whole)
+    schema = pyarrow.schema([field.with_type(_printed_type(field.type)) for field in written])
     with pyarrow.csv.CSVWriter(output, schema) as writer:
-        for group in range(source.num_row_groups):
-            writer.write_table(source.read_row_group(group).cast(schema))
+        for group in _row_groups(whole):
+            writer.write_table(group.cast(schema))
 
 
 def _printed_type(kind: Any) -> Any:

@@ -64,9 +64,10 @@ class _Placed(NamedTuple):
         """Return the uncertainty of the readings' times against the run's; ``None`` if unknown."""
         if self.reason is not None:
             return None
-        found = self.log.clock_seconds(self.span.begin_ns, self.span.end_ns)
-        error_ns = max(self.begin.error_ns, self.end.error_ns)
-        return None if found is None else found + error_ns / 1e9
+        of_log = self.log.clock_seconds(self.span.begin_ns, self.span.end_ns)
+        if of_log is None:
+            return None
+        return of_log + max(self.begin.error_ns, self.end.error_ns) / 1e9
 
 
 def correlate_recorded(
@@ -93,15 +94,17 @@ def correlate_recorded(
     names, seen = Counter(run.name for run in given.runs), Counter[str]()
     for run in given.runs:
         seen[run.name] += 1
-        run_id = run.name if names[run.name] == 1 else f"{run.name}#{seen[run.name]}"
+        run_id = run.name
+        if names[run.name] > 1:
+            run_id = f"{run.name}#{seen[run.name]}"
         try:
             placed.append(_place(run, run_id, logs))
         except UserError as problem:
             problems.append(UserError(f"{run.where}: {problem.message}", problem.remedy))
     documents = []
-    for one, others in _with_others(placed):
-        report = _report(one, rule, others, simulated=simulated)
-        documents.append(_document(one, report) | _in_flight(one, report, rule))
+    for placed_run, others in _with_others(placed):
+        report = _report(placed_run, rule, others, simulated=simulated)
+        documents.append(_document(placed_run, report) | _in_flight(placed_run, report, rule))
     return Recorded(documents, problems)
 
 
@@ -131,9 +134,9 @@ def _place(run: GivenRun, run_id: str, logs: Sequence[RecordedLog]) -> _Placed:
             placed.append(_place_in(log, run, run_id))
         except UserError as error:
             refused.append(error)
-    covered = [one for one in placed if one.reason is None]
+    covered = [placed_run for placed_run in placed if placed_run.reason is None]
     if len(covered) > 1:
-        names = " and in ".join(one.log.name for one in covered)
+        names = " and in ".join([placed_run.log.name for placed_run in covered])
         raise UserError(f"the run lies in {names}", "give one log at a time")
     if not placed:
         raise refused[0]
@@ -141,12 +144,12 @@ def _place(run: GivenRun, run_id: str, logs: Sequence[RecordedLog]) -> _Placed:
 
 
 def _place_in(log: RecordedLog, run: GivenRun, run_id: str) -> _Placed:
-    windows = [
-        (begin, end)
-        for begin in log.clock.places(run.start)
-        for end in log.clock.places(run.end)
-        if begin.ns < end.ns
-    ]
+    # A time that the clock showed twice has two places.
+    windows = []
+    for begin in log.clock.places(run.start):
+        for end in log.clock.places(run.end):
+            if begin.ns < end.ns:
+                windows.append((begin, end))
     covered = [(begin, end) for begin, end in windows if begin.ns >= 0 and end.ns <= log.last_ns]
     if len(covered) > 1:
         raise UserError(
@@ -160,8 +163,10 @@ def _place_in(log: RecordedLog, run: GivenRun, run_id: str) -> _Placed:
     begin, end = windows[0]
     if begin.ns > log.last_ns or end.ns < 0:
         reason = "it is outside the log"
+    elif begin.ns < 0:
+        reason = "it begins before the log"
     else:
-        reason = "it begins before the log" if begin.ns < 0 else "it ends after the log"
+        reason = "it ends after the log"
     reason += f": from {begin.ns / 1e9:.3f} to {end.ns / 1e9:.3f} s"
     reason += f", and {log.name} has 0 to {log.last_ns / 1e9:.3f} s"
     return _Placed(run, run_id, log, begin, end, reason)
@@ -171,21 +176,26 @@ def _with_others(
     placed: Sequence[_Placed],
 ) -> Iterator[tuple[_Placed, Mapping[str, Sequence[Span]]]]:
     """Yield each run with those that it may overlap."""
-    begins = np.array([one.span.begin_ns for one in placed], np.int64)
-    ends = np.array([one.span.end_ns for one in placed], np.int64)
-    for i, one in enumerate(placed):
-        near = np.flatnonzero((begins < ends[i]) & (begins[i] < ends))
-        others = (placed[j] for j in near.tolist() if j != i)
-        yield one, {o.run_id: (o.span,) for o in others if o.log is one.log and o.reason is None}
+    begins = np.array([placed_run.span.begin_ns for placed_run in placed], np.int64)
+    ends = np.array([placed_run.span.end_ns for placed_run in placed], np.int64)
+    for number, placed_run in enumerate(placed):
+        near = np.flatnonzero((begins < ends[number]) & (begins[number] < ends))
+        others: dict[str, Sequence[Span]] = {}
+        for other_number in near.tolist():
+            other = placed[other_number]
+            is_same_log = other.log is placed_run.log and other.reason is None
+            if is_same_log and other_number != number:
+                others[other.run_id] = (other.span,)
+        yield placed_run, others
 
 
 def _report(
-    one: _Placed, rule: RailRule | None, others: Mapping[str, Sequence[Span]], *, simulated: bool
+    placed: _Placed, rule: RailRule | None, others: Mapping[str, Sequence[Span]], *, simulated: bool
 ) -> RunReport:
-    run, span, log = one.run, one.span, one.log
-    wall_ns = run.start.ns if run.start.clock == "unix" else log.clock.wall_ns(one.begin.ns)
+    run, span, log = placed.run, placed.span, placed.log
+    wall_ns = run.start.ns if run.start.clock == "unix" else log.clock.wall_ns(placed.begin.ns)
     trace = RunTrace(
-        run_id=one.run_id,
+        run_id=placed.run_id,
         workload=run.name,
         backend="recorded",
         device=run.device,
@@ -193,24 +203,24 @@ def _report(
         started_wall_ns=wall_ns or 0,
         batch=run.batch,
         ended_ns=span.end_ns,
-        outcome="ok" if one.reason is None else "skipped",
-        reason=one.reason,
+        outcome="ok" if placed.reason is None else "skipped",
+        reason=placed.reason,
         counts_inferences=run.inferences is not None,
         inference_count=run.inferences,
         unit=run.unit,
         units=run.units,
     )
     for begin_ns, end_ns in run.requests:
-        trace.start_ns.append(begin_ns + one.behind_ns)
+        trace.start_ns.append(begin_ns + placed.behind_ns)
         trace.latency_ns.append(end_ns - begin_ns)
     cut = None
-    clock_seconds = one.clock_seconds()
+    clock_seconds = placed.clock_seconds()
     flags: list[Flag] = []
-    if one.begin.jumped or one.end.jumped:
+    if placed.begin.jumped or placed.end.jumped:
         flags.append("clock_step")
-    if one.reason is None and clock_seconds is None:
-        flags.append("times_assumed")
-    if one.reason is None:
+    if placed.reason is None:
+        if clock_seconds is None:
+            flags.append("times_assumed")
         trace.begins["steady"], trace.ends["steady"] = span.begin_ns, span.end_ns
         cut = log.cut(span.begin_ns, span.end_ns)
         rule = rule or find_rail_rule(RAIL_POWER.by_label(cut.columns))
@@ -230,32 +240,34 @@ def _report(
     )
 
 
-def _in_flight(one: _Placed, report: RunReport, rule: RailRule | None) -> dict[str, Any]:
+def _in_flight(placed: _Placed, report: RunReport, rule: RailRule | None) -> dict[str, Any]:
     """Return time and energy with a request in flight, of a run with pauses between requests."""
-    if not one.run.requests or report.energy is None:
+    if not placed.run.requests or report.energy is None:
         return {}
-    cut = one.log.cut(one.span.begin_ns, one.span.end_ns)
+    cut = placed.log.cut(placed.span.begin_ns, placed.span.end_ns)
     rule = rule or find_rail_rule(RAIL_POWER.by_label(cut.columns))
-    times = in_flight(one.run.requests, _LEAST_PAUSE * (interval_ns(cut.times_ns) or 0.0))
+    times = in_flight(placed.run.requests, _LEAST_PAUSE * (interval_ns(cut.times_ns) or 0.0))
     if rule is None or len(times) < 2:
         return {}
-    parts = [Span(begin_ns=a + one.behind_ns, end_ns=b + one.behind_ns) for a, b in times]
-    reading = timing(report.environment, one.clock_seconds(), quality.late_seconds(cut))
+    parts = []
+    for begin_ns, end_ns in times:
+        parts.append(Span(begin_ns=begin_ns + placed.behind_ns, end_ns=end_ns + placed.behind_ns))
+    reading = timing(report.environment, placed.clock_seconds(), quality.late_seconds(cut))
     joules = energy_of_parts(quality.timed(cut), parts, rule, reading)
-    shown = {"seconds": sum(part.seconds for part in parts), "parts": len(parts)}
-    return {"in_flight": shown | {"joules": joules and joules.model_dump()}}
+    seconds = sum(part.seconds for part in parts)
+    figure = joules and joules.model_dump()
+    return {"in_flight": {"seconds": seconds, "parts": len(parts), "joules": figure}}
 
 
-def _document(one: _Placed, report: RunReport) -> dict[str, Any]:
+def _document(placed: _Placed, report: RunReport) -> dict[str, Any]:
     """Return a run's row, log and report; a cell that would hide a field is ``given.NAME``."""
-    own = {"log": one.log.name, **report.model_dump(mode="json", exclude=_NEVER)}
+    own = {"log": placed.log.name, **report.model_dump(mode="json", exclude=_NEVER)}
     if not own["started_wall_ns"]:
         del own["started_wall_ns"]
-    if one.run.inferences is None:
+    if placed.run.inferences is None:
         own["inferences"] = None
-    cells = {
-        f"given.{name}" if name in own else name: cell
-        for name, cell in one.run.cells.items()
-        if name not in _SHARED
-    }
+    cells = {}
+    for name, cell in placed.run.cells.items():
+        if name not in _SHARED:
+            cells[f"given.{name}" if name in own else name] = cell
     return cells | own

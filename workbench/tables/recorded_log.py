@@ -28,6 +28,8 @@ from ...parsers.values import decode_text
 REQUIRED = ("name", "start", "end")
 _HEADER = "begin it with name,start,end,inferences,device"
 _LATEST_SECONDS = 9_000_000_000
+# Floats, tables and JSON hold whole numbers of this size exactly.
+_LARGEST_NUMBER = 10**15
 _ISO = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d{1,12})?)? ?(Z|[+-]\d\d:?\d\d)?",
     re.ASCII | re.IGNORECASE,
@@ -110,12 +112,13 @@ def read_time(cell: object) -> GivenTime:
     """
     text = str(cell).strip()
     if isinstance(cell, datetime) or _ISO.fullmatch(text):
-        given = cell if isinstance(cell, datetime) else text.replace(",", ".")
-        time = pandas.Timestamp(given)
+        time = pandas.Timestamp(cell if isinstance(cell, datetime) else text.replace(",", "."))
         ns = time.as_unit("ns").value  # below 0 for NaT
         if not 0 <= ns < _LATEST_SECONDS * 10**9:
             raise ValueError(text)
-        return GivenTime("local" if time.tzinfo is None else "unix", ns)
+        if time.tzinfo is None:
+            return GivenTime("local", ns)
+        return GivenTime("unix", ns)
     try:
         seconds = Decimal(text)
     except ArithmeticError:
@@ -193,51 +196,86 @@ def given_runs(rows: Iterable[tuple[str, Mapping[Hashable, object]]]) -> Given:
     return given
 
 
-def _run(where: str, cells: Mapping[Hashable, object]) -> GivenRun:
-    def wrong(column: str, remedy: str) -> UserError:
-        return UserError(f"{where}: {column} is {_text(cells[column]) or ''!r}", remedy)
+class _Row(NamedTuple):
+    """The cells of one row; each method reads one, and raises ``UserError`` if it is wrong."""
 
-    def time(column: str) -> GivenTime:
+    where: str
+    cells: Mapping[Hashable, object]
+
+    def text(self, column: str) -> str | None:
+        """Return a text; None for an empty cell or a column that the table does not have."""
+        return _text(self.cells.get(column))
+
+    def time(self, column: str) -> GivenTime:
+        """Return a time, which is required."""
         try:
-            return read_time(cells[column])
+            return read_time(self.cells[column])
         except ValueError:
-            raise wrong(column, _TIMES) from None
+            raise self.wrong(column, _TIMES) from None
 
-    def number(column: str, kind: str, least: int) -> Decimal | None:
-        text = _text(cells.get(column))
+    def number(self, column: str) -> float | None:
+        """Return a number from 0."""
+        number = self._decimal(column, 0, "write a number from 0, or nothing")
+        return None if number is None else float(number)
+
+    def whole_number(self, column: str, least: int) -> int | None:
+        """Return a whole number."""
+        remedy = f"write a whole number from {least}, or nothing"
+        number = self._decimal(column, least, remedy)
+        if number is None:
+            return None
+        if number != int(number):
+            raise self.wrong(column, remedy)
+        return int(number)
+
+    def _decimal(self, column: str, least: int, remedy: str) -> Decimal | None:
+        text = self.text(column)
         if text is None:
             return None
         try:
-            found = Decimal(text)
-            if not least <= found <= 10**15 or (kind == "whole number" and found != int(found)):
-                raise ValueError
-        except (ArithmeticError, ValueError):
-            raise wrong(column, f"write a {kind} from {least}, or nothing") from None
-        return found
+            number = Decimal(text)
+            is_within = least <= number <= _LARGEST_NUMBER  # raises for NaN
+        except ArithmeticError:
+            is_within = False
+        if not is_within:
+            raise self.wrong(column, remedy)
+        return number
 
-    def count(column: str, least: int) -> int | None:
-        found = number(column, "whole number", least)
-        return None if found is None else int(found)
+    def wrong(self, column: str, remedy: str) -> UserError:
+        """Return the error of a cell."""
+        return UserError(f"{self.where}: {column} is {self.text(column) or ''!r}", remedy)
 
-    name = _text(cells["name"])
+
+def _run(where: str, cells: Mapping[Hashable, object]) -> GivenRun:
+    row = _Row(where, cells)
+    name = row.text("name")
     if name is None:
         raise UserError(f"{where} has no name", "give the run one")
-    start, end = time("start"), time("end")
+    start, end = row.time("start"), row.time("end")
     if start.clock == end.clock and end.ns <= start.ns and start.clock != "local":
         raise UserError(f"{where}: the run ends before it begins", "correct start or end")
-    device = _text(cells.get("device")) or "external"
+    device = row.text("device") or "external"
     if device not in get_args(Device):
-        raise wrong("device", f"use one of {', '.join(get_args(Device))}")
-    inferences, batch = count("inferences", 0), count("batch", 1) or 1
-    units, unit = number("units", "number", 0), None
+        raise row.wrong("device", f"use one of {', '.join(get_args(Device))}")
+    inferences, batch = row.whole_number("inferences", 0), row.whole_number("batch", 1) or 1
+    units, unit = row.number("units"), None
     if units is not None:
         try:
-            unit = unit_name(_text(cells.get("unit")) or "unit")
+            unit = unit_name(row.text("unit") or "unit")
         except ValueError:
-            raise wrong("unit", "use small letters, digits and _, like token") from None
-    row = {str(column): cell for column, cell in cells.items()}
-    given = (inferences, None if units is None else float(units), unit)
-    return GivenRun(where, name, start, end, *given, cast(Device, device), batch, row)
+            raise row.wrong("unit", "use small letters, digits and _, like token") from None
+    return GivenRun(
+        where,
+        name,
+        start,
+        end,
+        inferences,
+        units,
+        unit,
+        cast(Device, device),
+        batch,
+        cells={str(column): cell for column, cell in cells.items()},
+    )
 
 
 def _text(cell: object) -> str | None:
@@ -245,7 +283,9 @@ def _text(cell: object) -> str | None:
     if cell is None or (isinstance(cell, Real) and cell != cell):
         return None
     text = str(cell).strip()
-    return None if text in ("", "<NA>", "NaT") else text
+    if text in ("", "<NA>", "NaT"):
+        return None
+    return text
 
 
 _SECOND_NS = 1_000_000_000
@@ -313,15 +353,20 @@ class LogClock:
             return _find(own, time.ns)
         if not other:
             raise UserError("the log has no times that are understood", _WRITE_ELAPSED)
+        if self.zone is None and self.local:
+            raise UserError("the log prints local time without its zone", _WRITE_ZONE)
         if self.zone is None:
-            wrong = "local time without its zone" if self.local else "no local time"
-            raise UserError(f"the log prints {wrong}", _WRITE_ZONE)
+            raise UserError("the log prints no local time", _WRITE_ZONE)
         if time.clock == "local":
-            return [place for ns in _to_unix(time.ns, self.zone) for place in _find(self.unix, ns)]
+            places = []
+            for ns in _to_unix(time.ns, self.zone):
+                places += _find(self.unix, ns)
+            return places
         local_ns, fold = _to_local(time.ns, self.zone)
         places = _find(self.local, local_ns)
         if len(places) > 1 and fold is not None:
-            return [places[-1 if fold else 0]._replace(jumped=False)]
+            place = places[-1] if fold else places[0]
+            return [place._replace(jumped=False)]
         return places
 
     def wall_ns(self, at_ns: int) -> int | None:
@@ -331,9 +376,11 @@ class LogClock:
         if not self.local or self.zone is None:
             return None
         stretch = _stretch_at(self.local, at_ns)
-        found = _to_unix(at_ns + stretch.offset_ns, self.zone)
-        is_later = stretch.begin_ns > self.local[0].begin_ns
-        return found[-1 if is_later else 0]
+        earlier, *later = _to_unix(at_ns + stretch.offset_ns, self.zone)
+        # The hour that summer time repeats: after the jump of the clock it is the second one.
+        if later and stretch.begin_ns > self.local[0].begin_ns:
+            return later[0]
+        return earlier
 
 
 @dataclass(frozen=True)
@@ -365,7 +412,8 @@ class RecordedLog:
         part = self.rows.iloc[rows]
         columns = {}
         for name in part.columns:
-            if (signals.split(name) or (None,))[0] not in _OF_RUNS:
+            split = signals.split(name)
+            if split is None or split[0] not in _OF_RUNS:
                 continue
             column = part[name].to_numpy(np.float64, na_value=np.nan)
             if not np.isnan(column).all():
@@ -399,9 +447,15 @@ class RecordedLog:
 def _lateness(rows: pandas.DataFrame) -> float:
     """Return how late records regularly were, by their prefix and the seconds that they print."""
     both = rows[["received", "time"]].dropna()
-    shown = [both[name].to_numpy("datetime64[ns]").astype(np.int64) for name in both]
-    behind = [seconds_behind(*at) for at in zip(*map(np.ndarray.tolist, shown), strict=True)]
+    received, printed = _nanoseconds(both["received"]), _nanoseconds(both["time"])
+    behind = list(map(seconds_behind, received.tolist(), printed.tolist()))
     return regular_lateness(usual_lateness(behind))
+
+
+def _nanoseconds(column: "pandas.Series[pandas.Timestamp]") -> Integers:
+    """Return times as nanoseconds since 1970; local ones as if they were UTC."""
+    times: Integers = column.to_numpy("datetime64[ns]").astype(np.int64)
+    return times
 
 
 def recorded_logs(telemetry: pandas.DataFrame, zone: tzinfo | None = None) -> list[RecordedLog]:
@@ -415,8 +469,8 @@ def _log(name: str, rows: pandas.DataFrame, zone: tzinfo | None) -> RecordedLog:
     times = np.rint(rows["elapsed_seconds"].to_numpy(np.float64) * 1e9).astype(np.int64)
     steps = np.nan_to_num(rows["clock_step_seconds"].to_numpy(np.float64))
     wall = times + np.rint(np.cumsum(steps) * 1e9).astype(np.int64)
-    kept = np.concatenate(([True], np.diff(times) > 0))
-    rows, times, wall = rows[kept], times[kept], wall[kept]
+    is_later = np.concatenate(([True], np.diff(times) > 0))
+    rows, times, wall = rows[is_later], times[is_later], wall[is_later]
     error = rows["elapsed_error_seconds"].to_numpy(np.float64)
     clock = LogClock(
         unix=_stretches(rows["received"], times, error),
@@ -432,11 +486,12 @@ def _stretches(
 ) -> list[Stretch]:
     """Return the stretches of a clock, whose column may lack some times."""
     has = column.notna().to_numpy()
-    shown = column.to_numpy("datetime64[ns]").astype(np.int64)[has]
+    shown = _nanoseconds(column)[has]
     is_whole = not np.any(shown % _SECOND_NS) and (column.name == "time" or len(shown) > 1)
     found = stretches(times[has], shown, _SECOND_NS if is_whole else 0)
-    # Times that were made from this clock have its error already.
-    return [one._replace(error_ns=0) for one in found] if np.any(error[has] > 0) else found
+    if np.any(error[has] > 0):  # Times that were made from this clock have its error already.
+        return [stretch._replace(error_ns=0) for stretch in found]
+    return found
 
 
 def stretches(elapsed_ns: Integers, shown_ns: Integers, resolution_ns: int) -> list[Stretch]:
@@ -460,13 +515,16 @@ def stretches(elapsed_ns: Integers, shown_ns: Integers, resolution_ns: int) -> l
 def _find(clock: Sequence[Stretch], shown_ns: int) -> list[Place]:
     """Return the places at which a clock showed a time; the outer stretches have no end."""
     places = []
-    for i, one in enumerate(clock):
-        ns = shown_ns - one.offset_ns
+    for i, stretch in enumerate(clock):
+        ns = shown_ns - stretch.offset_ns
         # Between the last record before a jump and the first after it, either stretch may hold.
-        begin = clock[i - 1].end_ns if i else one.begin_ns
-        end = clock[i + 1].begin_ns if i + 1 < len(clock) else one.end_ns
+        begin, end = stretch.begin_ns, stretch.end_ns
+        if i > 0:
+            begin = clock[i - 1].end_ns
+        if i + 1 < len(clock):
+            end = clock[i + 1].begin_ns
         if begin <= ns <= end:
-            places.append(Place(ns, one.error_ns, False))
+            places.append(Place(ns, stretch.error_ns, False))
     if len(places) > 1:
         return [place._replace(jumped=True) for place in places]
     if places:
@@ -480,7 +538,10 @@ def _find(clock: Sequence[Stretch], shown_ns: int) -> list[Place]:
 
 
 def _stretch_at(clock: Sequence[Stretch], at_ns: int) -> Stretch:
-    return next((one for one in clock if at_ns <= one.end_ns), clock[-1])
+    for stretch in clock:
+        if at_ns <= stretch.end_ns:
+            return stretch
+    return clock[-1]
 
 
 def _to_local(unix_ns: int, zone: tzinfo) -> tuple[int, int | None]:
@@ -489,15 +550,16 @@ def _to_local(unix_ns: int, zone: tzinfo) -> tuple[int, int | None]:
     local = (_EPOCH.replace(tzinfo=timezone.utc) + timedelta(seconds=seconds)).astimezone(zone)
     is_twice = local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset()
     shown = local.replace(tzinfo=None) - _EPOCH
-    return round(shown.total_seconds()) * _SECOND_NS + fraction, local.fold if is_twice else None
+    local_ns = round(shown.total_seconds()) * _SECOND_NS + fraction
+    return local_ns, local.fold if is_twice else None
 
 
 def _to_unix(local_ns: int, zone: tzinfo) -> list[int]:
     """Return the moments of a local time, earlier first; two where summer time ends."""
     seconds, fraction = divmod(local_ns, _SECOND_NS)
     local = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=zone)
-    found = {round(local.replace(fold=fold).timestamp()) * _SECOND_NS + fraction for fold in (0, 1)}
-    return sorted(found)
+    both = [local.replace(fold=fold).timestamp() for fold in (0, 1)]
+    return sorted({round(timestamp) * _SECOND_NS + fraction for timestamp in both})
 
 
 def find_zone(name: str) -> ZoneInfo:
