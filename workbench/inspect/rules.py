@@ -207,6 +207,13 @@ class Inspection(Record):
     checks: tuple[EvidenceCheck, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def cost_by_node(self) -> dict[int, NodeCost]:
+        """Figures by index of the node; empty if the model was not counted."""
+        if self.costs is None:
+            return {}
+        return {cost.index: cost for cost in self.costs.nodes}
+
 
 Value = bool | int | float | str
 Precision = Literal["fp16", "int8"]
