@@ -1,7 +1,7 @@
 """A belief, the evidence of a board, and the verdict that a check reads out of it."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -102,13 +102,32 @@ class Evidence(Record):
             if colon and re.search(path, name):
                 yield name, text.strip()
 
+    def texts(self, path: str) -> list[str]:
+        """Return the text of each such line."""
+        return [text for _, text in self.items(path)]
+
+    def paths(self, path: str, text: str | None = None) -> list[str]:
+        """Return the path of each such line, or only of those with this text."""
+        found = []
+        for name, value in self.items(path):
+            if text is None or value == text:
+                found.append(name)
+        return found
+
+    def numbers_after(self, prefix: str) -> dict[str, int]:
+        """Return the whole number of each line with this prefix, by the rest of its path."""
+        numbers = {}
+        for name, text in self.items(f"^{prefix}"):
+            numbers[name.removeprefix(prefix)] = int(text)
+        return numbers
+
     def value(self, path: str) -> str | None:
         """Return the text of the first such line."""
-        return next((text for _, text in self.items(path)), None)
+        return next(iter(self.texts(path)), None)
 
     def number(self, path: str) -> float | None:
         """Return the first such text that is a number."""
-        for _, text in self.items(path):
+        for text in self.texts(path):
             try:
                 return float(text)
             except ValueError:
@@ -121,6 +140,14 @@ class Evidence(Record):
         if number is None:
             raise Unseen(undecided(why))
         return number
+
+    @property
+    def last_words(self) -> str:
+        """The last line that is not empty."""
+        for line in reversed(self.lines):
+            if line.strip():
+                return line
+        return "nothing"
 
     def has(self, pattern: str) -> bool:
         """Return whether a line has a match of a regular expression."""
@@ -169,7 +196,14 @@ def verdict_of(
         return undecided(f"the evidence cannot be read ({type(error).__name__})")
 
 
+def lacking(names: Iterable[str], known: Container[str]) -> list[str]:
+    """Return the names that are not among the known ones, in their order."""
+    return [name for name in names if name not in known]
+
+
 def listed(words: Sequence[str | None], most: int = 4) -> str:
     """Return some words for people; an empty list is ``none``."""
-    more = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(map(str, words[:most])) + more if words else "none"
+    if not words:
+        return "none"
+    shown = ", ".join(map(str, words[:most]))
+    return shown if len(words) <= most else f"{shown} and {len(words) - most} more"

@@ -25,6 +25,7 @@ _FIELDS = {
 }
 _PERCENT = re.compile(r"(?:100|\d{1,2})\.\d{4}")
 _R36 = 36
+_BUSY_OF_ROUND = r"bench\..*utilization\.dla0:ftrace\.mean_ratio$"
 
 
 def _release(board: Evidence, least: int = 0) -> int:
@@ -39,33 +40,38 @@ def _release(board: Evidence, least: int = 0) -> int:
 def active_dla_prints_load(board: Evidence, load: Evidence) -> Decision:
     """A line of tegrastats has a load of the core that works."""
     _release(board, _R36)
-    lines = Evidence(lines=tuple(text for _, text in load.items("^line$")))
-    read = [dla for sample in samples(lines) for dla in sample.dla]
-    if not read:
+    cores, loads = 0, []
+    for sample in samples(Evidence(lines=tuple(load.texts("^line$")))):
+        cores += len(sample.dla)
+        for dla in sample.dla:
+            if dla.utilization_ratio is not None:
+                loads.append(dla.utilization_ratio)
+    if not cores:
         return undecided("no line has a DLA: tegrastats has to run as root")
-    loads = [dla.utilization_ratio for dla in read if dla.utilization_ratio is not None]
-    return decide(any(loads), f"{len(read)} values of cores, {len(loads)} of them with a load")
+    return decide(any(loads), f"{cores} values of cores, {len(loads)} of them with a load")
 
 
 @CHECKS.needs("powered", "load")
 def powered_time_grows(idle: Evidence, load: Evidence) -> Decision:
     """The file can be read without root, and the work adds seconds to it."""
-    before = {path[7:]: int(text) for path, text in load.items("^before /")}
-    after = {path[6:]: int(text) for path, text in load.items("^after /")}
-    if load.status != 0 or not list(idle.items()):
+    before = load.numbers_after("before /")
+    after = load.numbers_after("after /")
+    if load.status != 0 or not idle.paths(""):
         return undecided("the model did not run, or the file is not there")
-    grown = sum(after[path] - before.get(path, 0) for path in after) / 1000
+    grown = 0.0
+    for path, milliseconds in after.items():
+        grown += (milliseconds - before.get(path, 0)) / 1000
     return decide(grown > 1, f"powered for {grown:.1f} s more after some seconds of work")
 
 
 @CHECKS.needs("load")
 def dla_used_flag(load: Evidence) -> Decision:
     """A run that used the DLA, as its powered time shows, has no flag of the contrary."""
-    before = sum(int(text) for _, text in load.items("^before /"))
-    grown = sum(int(text) for _, text in load.items("^after /")) - before
+    before = sum(map(int, load.texts("^before /")))
+    grown = sum(map(int, load.texts("^after /"))) - before
     if load.status != 0 or grown < 1000:
         return undecided("the model did not run, or its powered time did not grow")
-    flagged = bool(list(load.items(r"flags\.dla_not_used$")))
+    flagged = bool(load.paths(r"flags\.dla_not_used$"))
     return decide(not flagged, f"powered for {grown / 1000:.1f} s; dla_not_used: {flagged}")
 
 
@@ -73,13 +79,14 @@ def dla_used_flag(load: Evidence) -> Decision:
 def trace_events(board: Evidence, events: Evidence) -> Decision:
     """Both events have the fields that the reader takes."""
     _release(board, _R36)
-    lacking = []
+    missing = []
     for event, fields in _FIELDS.items():
-        text = "\n".join(
-            line for path, line in events.items(f"/{event}/format$") if "print fmt" in line
-        )
-        lacking += [f"{event}.{name}" for name in fields if f"{name}=" not in text]
-    return decide(not lacking, f"fields that are not printed: {', '.join(lacking) or 'none'}")
+        lines = [line for line in events.texts(f"/{event}/format$") if "print fmt" in line]
+        printed = "\n".join(lines)
+        for name in fields:
+            if f"{name}=" not in printed:
+                missing.append(f"{event}.{name}")
+    return decide(not missing, f"fields that are not printed: {', '.join(missing) or 'none'}")
 
 
 @CHECKS.needs("timer")
@@ -98,16 +105,16 @@ def _percent(text: str) -> bool:
 @CHECKS.needs("board", "firmware", "load")
 def utilization_rate_form(board: Evidence, idle: Evidence, load: Evidence) -> Decision:
     """The figure is percent, 0 while nothing works, more while something does, and new in R36."""
-    rates = [text for _, text in idle.items("/utilization_rate$")]
+    rates = idle.texts("/utilization_rate$")
     if _release(board) < _R36:
         return decide(not rates, f"{len(rates)} files before R36")
-    busy = [text for _, text in load.items("/utilization_rate$")]
+    busy = load.texts("/utilization_rate$")
     if not busy:
         return undecided("the figure was not read under load")
-    holds = bool(rates) and all(map(_percent, [*rates, *busy]))
-    holds &= all(float(text) == 0 for text in rates if _percent(text))
     because = f"idle {', '.join(rates) or 'nothing'}, under load {', '.join(busy[:4])}"
-    return decide(holds and any(float(text) > 0 for text in busy if _percent(text)), because)
+    if not rates or not all(map(_percent, [*rates, *busy])):
+        return refuted(because)
+    return decide(max(map(float, rates)) == 0 and max(map(float, busy)) > 0, because)
 
 
 @CHECKS.needs("trace")
@@ -115,16 +122,18 @@ def instance_removed(trace: Evidence) -> Decision:
     """The tracer is as before when the reader has ended."""
     if not trace.has("hello cores"):
         return undecided("the reader did not start")
-    before = {name[7:]: text for name, text in trace.items("^before ")}
-    after = {name[6:]: text for name, text in trace.items("^after ")}
-    changed = [name for name in before if after.get(name) != before[name]]
+    changed = []
+    for path, text in trace.items("^before "):
+        name = path.removeprefix("before ")
+        if trace.value(f"^after {re.escape(name)}$") != text:
+            changed.append(name)
     return decide(not changed, f"changed: {', '.join(changed) or 'nothing'}")
 
 
 @CHECKS.needs("powered")
 def powered_half_second(powered: Evidence) -> Decision:
     """The driver suspends a core half a second after its last task."""
-    delays = [text for _, text in powered.items("/autosuspend_delay_ms$")]
+    delays = powered.texts("/autosuspend_delay_ms$")
     if not delays:
         return undecided("the driver names no delay")
     return decide(set(delays) == {"500"}, f"it suspends after {listed(delays)} ms")
@@ -192,17 +201,17 @@ CHECKS["cudla_compute_time"] = BeliefCheck(("cudla",), _stamped)
 @CHECKS.needs("root_work")
 def busy_within_powered(work: Evidence) -> Decision:
     """Each round with a busy time has none beyond its powered time."""
-    busy = list(work.items(r"bench\..*utilization\.dla0:ftrace\.mean_ratio$"))
+    busy = work.paths(_BUSY_OF_ROUND)
     if not busy:
         return undecided("no round has a busy time")
-    beyond = [text for _, text in work.items(r"bench\..*dla_beyond_powered_seconds\.")]
+    beyond = work.texts(r"bench\..*dla_beyond_powered_seconds\.")
     return decide(not beyond, f"{len(busy)} rounds; seconds beyond powered time: {listed(beyond)}")
 
 
 @CHECKS.needs("root_work")
 def foreign_work(work: Evidence) -> Decision:
     """The rounds beside a program on the other core have the flag."""
-    if not list(work.items(r"bench\..*utilization\.dla0:ftrace\.mean_ratio$")):
+    if not work.paths(_BUSY_OF_ROUND):
         return undecided("no round has a busy time")
     flags = work.number(r"flags\.foreign_dla_activity$") or 0
     return decide(flags > 0, f"flagged rounds: {flags:.0f}")
@@ -213,16 +222,16 @@ def window_on_dla(work: Evidence) -> Decision:
     """The window of a program has a load of its core, and energy."""
     if not work.has("^window"):
         return undecided("the window was not measured")
-    loads = [text for _, text in work.items(r"^window\..*utilization\.dla0:\w+\.mean_ratio$")]
+    loads = work.texts(r"^window\..*utilization\.dla0:\w+\.mean_ratio$")
     joules = work.number(r"^window\..*gross_joules$")
     because = f"loads of dla0: {listed(loads)}; energy: {joules} J"
-    return decide(any(float(text) > 0 for text in loads) and joules is not None, because)
+    return decide(max(map(float, loads), default=0) > 0 and joules is not None, because)
 
 
 @CHECKS.needs("root_work")
 def firmware_in_key(work: Evidence) -> Decision:
     """The engine that root built has the version of the firmware."""
-    found = list(work.items(r"^engines\..*machine_dla_firmware$"))
+    found = work.paths(r"^engines\..*machine_dla_firmware$")
     if not work.has("^engines"):
         return undecided("root built no engine")
     return decide(bool(found), f"engines with a version of the firmware: {len(found)}")

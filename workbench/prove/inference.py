@@ -12,6 +12,7 @@ from .belief import (
     Evidence,
     Unseen,
     decide,
+    lacking,
     listed,
     not_here,
     proved,
@@ -32,7 +33,7 @@ _GIB = 1 << 30
 
 
 def _words(build: Evidence) -> str:
-    return next((line for line in reversed(build.lines) if line.strip()), "nothing")[:160]
+    return build.last_words[:160]
 
 
 def _built(build: Evidence) -> Decision | None:
@@ -47,9 +48,12 @@ def _built(build: Evidence) -> Decision | None:
 
 def _pure(build: Evidence) -> Decision:
     """Return whether a build ended well with all layers on the DLA."""
+    failure = _built(build)
+    if failure is not None:
+        return failure
     placed = _placed(build)
-    if (bad := _built(build)) is not None or placed is None:
-        return bad or undecided("the placement is not known")
+    if placed is None:
+        return undecided("the placement is not known")
     return decide(placed == "pure_dla", f"built: {placed}")
 
 
@@ -58,7 +62,10 @@ CHECKS["standalone_int8"] = BeliefCheck(("standalone_int8",), _pure)
 
 
 def _placed(build: Evidence) -> str | None:
-    return next((word for word in _VERDICTS if build.has(rf"\b{word}\b")), None)
+    for verdict in _VERDICTS:
+        if build.has(rf"\b{verdict}\b"):
+            return verdict
+    return None
 
 
 @CHECKS.needs("board", "build_dla")
@@ -73,8 +80,9 @@ def dla_refused(board: Evidence, build: Evidence) -> Decision:
 def dla_engine_runs(build: Evidence, bench: Evidence) -> Decision:
     """The engine is placed on the DLA, is built once for both cores, and powers the second one."""
     row = _row(bench, "dla1")
-    if (bad := _built(build)) is not None:
-        return bad
+    failure = _built(build)
+    if failure is not None:
+        return failure
     placed, cached = _placed(build), build.value(r"\.dla1\.is_cached$")
     powered = bench.need(f"^{row}utilization.dla1:powered.value$", "powered time is not known")
     because = f"{placed}; cached for dla1: {cached}; dla1 is powered for {100 * powered:.0f} %"
@@ -130,9 +138,11 @@ def old_cuda_python(board: Evidence, build: Evidence) -> Decision:
 @CHECKS.needs("shape", "other_shape")
 def range_of_shapes(one: Evidence, other: Evidence) -> Decision:
     """Both shapes have right outputs by one engine, whose build took one time."""
-    rows = [(bench, _row(bench, "gpu")) for bench in (one, other)]
-    built = [bench.value(f"^{row}built.build_seconds$") for bench, row in rows]
-    outputs = [bench.value(f"^{row}outputs.verdict$") for bench, row in rows]
+    built, outputs = [], []
+    for bench in (one, other):
+        row = _row(bench, "gpu")
+        built.append(bench.value(f"^{row}built.build_seconds$"))
+        outputs.append(bench.value(f"^{row}outputs.verdict$"))
     if not set(outputs) <= {"good", "wrong"}:
         return undecided(f"outputs are {listed(outputs)}")
     holds = built[0] is not None and built[0] == built[1] and set(outputs) == {"good"}
@@ -156,7 +166,7 @@ def plugins_loaded(inputs: Evidence, plugin: Evidence, unknown: Evidence) -> Dec
 @CHECKS.needs("bench")
 def outputs_bit_equal(bench: Evidence) -> Decision:
     """The last outputs of each later run differ in no bit from those of the first one."""
-    found = [text for _, text in bench.items(r"rounds\.\d+\.outputs\.difference$")]
+    found = bench.texts(r"rounds\.\d+\.outputs\.difference$")
     if not found:
         return undecided("no outputs were compared")
     return decide(set(map(float, found)) == {0.0}, f"{len(found)} runs, differ by {listed(found)}")
@@ -165,8 +175,8 @@ def outputs_bit_equal(bench: Evidence) -> Decision:
 @CHECKS.needs("calibration")
 def calibrates(bench: Evidence) -> Decision:
     """The engines of int8 have the scales of our calibrator."""
-    rows = [_row(bench, "gpu"), *(row for device, row in _rows(bench) if device != "gpu")]
-    scales = [bench.value(f"^{row}built.int8_scales$") for row in rows]
+    rows = {"gpu": _row(bench, "gpu"), **dict(_rows(bench))}
+    scales = [bench.value(f"^{row}built.int8_scales$") for row in rows.values()]
     return decide(set(scales) == {"calibrated"}, f"scales: {listed(scales)}")
 
 
@@ -181,18 +191,19 @@ def _equal_scales(bench: Evidence, other: Evidence) -> Decision:
     for device, row in _rows(bench):
         if device not in others:
             return undecided(f"{device} did not run")
-        outputs = [
-            (
-                found.value(f"^{at}outputs.verdict$"),
-                found.need(f"^{at}outputs.relative_error$", "no outputs were compared"),
-            )
-            for found, at in ((bench, row), (other, others[device]))
-        ]
-        errors = [error for _, error in outputs]
-        right = all(verdict == "good" for verdict, _ in outputs)
-        holds = holds and right and max(errors) <= _ONE_SIZE * min(errors)
-        compared.append(f"{device} {' and '.join(f'{word} {e:.3g}' for word, e in outputs)}")
+        verdict, error = _outputs(bench, row)
+        other_verdict, other_error = _outputs(other, others[device])
+        is_right = verdict == other_verdict == "good"
+        smaller, larger = sorted((error, other_error))
+        holds = holds and is_right and larger <= _ONE_SIZE * smaller
+        compared.append(f"{device} {verdict} {error:.3g} and {other_verdict} {other_error:.3g}")
     return decide(holds, f"outputs and their errors: {listed(compared)}")
+
+
+def _outputs(bench: Evidence, row: str) -> tuple[str | None, float]:
+    """Return the verdict on the outputs of an accelerator, and their error."""
+    error = bench.need(f"^{row}outputs.relative_error$", "no outputs were compared")
+    return bench.value(f"^{row}outputs.verdict$"), error
 
 
 CHECKS["cache_same_engine"] = BeliefCheck(("calibration", "from_cache"), _equal_scales)
@@ -218,18 +229,19 @@ def _row(bench: Evidence, device: str) -> str:
             if state == "unavailable":
                 raise Unseen(not_here(f"this board has no {device}", DLA_REMEDY))
             raise Unseen(undecided(f"{device}: {bench.value(f'^{prefix}reason$') or state}"))
-    ended = "" if bench.status is not None else f": stopped after {bench.seconds:.0f} s"
-    raise Unseen(undecided(f"{device} did not run{ended}"))
+    reason = f"{device} did not run"
+    if bench.status is None:
+        reason += f": stopped after {bench.seconds:.0f} s"
+    raise Unseen(undecided(reason))
 
 
 @CHECKS.needs("cudla")
 def last_error_cheap(bench: Evidence) -> Decision:
     """Host and device agree on the time of an inference within 50 µs."""
     row = _row(bench, "dla0")
-    host, device = (
-        bench.need(f"^{row}{name}.p50_seconds$", "the time on the device is not known")
-        for name in ("latency", "device_latency")
-    )
+    why = "the time on the device is not known"
+    host = bench.need(f"^{row}latency.p50_seconds$", why)
+    device = bench.need(f"^{row}device_latency.p50_seconds$", why)
     return decide(host - device < _CHEAP, f"{1e6 * (host - device):.0f} µs more than the device")
 
 
@@ -291,12 +303,13 @@ def resnet_on_dla(bench: Evidence) -> Decision:
 def profiler_rows_grouped(bench: Evidence) -> Decision:
     """No row is one of the driver's own, and those on the DLA take about the stage ``compute``."""
     row = _row(bench, "dla0")
-    names = [text for _, text in bench.items(rf"^{row}layers\.\d+\.name$")]
-    own = [name for name in names if name.endswith(("from nvm", "copy finish"))]
-    if not names or own:
-        return refuted(f"{len(own)} rows are copies") if own else undecided("no layer was timed")
-    on_dla = [path for path, text in bench.items(rf"^{row}layers\.\d+\.place$") if text == "dla"]
-    times = [bench.number(f"^{re.escape(path[:-5])}seconds$") or 0.0 for path in on_dla]
+    names = bench.texts(rf"^{row}layers\.\d+\.name$")
+    copies = [name for name in names if name.endswith(("from nvm", "copy finish"))]
+    if not names:
+        return undecided("no layer was timed")
+    if copies:
+        return refuted(f"{len(copies)} rows are copies")
+    times = [bench.number(f"^{path}seconds$") or 0.0 for path in _layers_on_dla(bench, row)]
     compute = bench.number(f"^{row}stages.compute.p50_seconds$")
     if not compute or not times:
         return undecided("the time of the DLA or of its stage is not known")
@@ -312,8 +325,8 @@ def profiler_rows_add_up(bench: Evidence) -> Decision:
     if not rows:
         return undecided("nothing ran to its end")
     for device, row in rows.items():
-        seconds = [float(text) for _, text in bench.items(rf"^{row}layers\.\d+\.seconds$")]
-        kinds = len(list(bench.items(rf"^{row}layers\.\d+\.kind$")))
+        seconds = list(map(float, bench.texts(rf"^{row}layers\.\d+\.seconds$")))
+        kinds = len(bench.paths(rf"^{row}layers\.\d+\.kind$"))
         total = bench.number(f"^{row}profiled_seconds$")
         if not seconds or not total:
             return undecided(f"no layer of {device} was timed")
@@ -332,7 +345,7 @@ def rounds_agree(board: Evidence, bench: Evidence) -> Decision:
     rows = dict(_rows(bench))
     if not rows:
         return undecided("nothing ran to its end")
-    moved = [name for name, row in rows.items() if list(bench.items(f"^{row}flags.not_steady$"))]
+    moved = [name for name, row in rows.items() if bench.paths(f"^{row}flags.not_steady$")]
     return decide(not moved, f"of {listed(list(rows))}, not steady: {listed(moved)}")
 
 
@@ -340,14 +353,14 @@ def rounds_agree(board: Evidence, bench: Evidence) -> Decision:
 def inspector_layer_types(bench: Evidence) -> Decision:
     """The engine for the DLA has layers of known types."""
     row = _row(bench, "dla0")
-    types = [path.rpartition(".")[2] for path, _ in bench.items(rf"^{row}built\.layer_types\.")]
+    types = [path.rpartition(".")[2] for path in bench.paths(rf"^{row}built\.layer_types\.")]
     return decide(bool(types), f"types: {listed(types)}")
 
 
 @CHECKS.needs("inspect_parts")
 def inspect_parts(verified: Evidence) -> Decision:
     """Each node of ResNet-50 is where it was predicted."""
-    agreed, compared = (verified.number(rf"\.{name}$") for name in ("agreed", "compared"))
+    agreed, compared = verified.number(r"\.agreed$"), verified.number(r"\.compared$")
     if not compared or agreed is None:
         return undecided("nothing was compared")
     return decide(agreed == compared, f"{agreed:.0f} of {compared:.0f} nodes are as predicted")
@@ -372,7 +385,7 @@ def log_lists_layers(log: Evidence) -> Decision:
 @CHECKS.needs("trtexec")
 def inspector_says_dla(log: Evidence) -> Decision:
     """A layer has the type ``DLA``."""
-    types = [path.partition(" ")[2] for path, _ in log.items("^LayerType ")]
+    types = list(log.numbers_after("LayerType "))
     if not types:
         return undecided("the inspector wrote no type")
     return decide("DLA" in types, f"types: {listed(types)}")
@@ -381,18 +394,19 @@ def inspector_says_dla(log: Evidence) -> Decision:
 @CHECKS.needs("together")
 def workers_together(bench: Evidence) -> Decision:
     """Each placement of two models ran to its end."""
-    states = [text for _, text in bench.items(r"together\.\d+\.status$")]
+    states = bench.texts(r"together\.\d+\.status$")
     if not states:
         return undecided("no placement was measured")
-    bad = [state for state in states if state != "ok"]
+    bad = lacking(states, ("ok",))
     return decide(not bad and bench.status == 0, f"{len(states)} placements, failed: {len(bad)}")
 
 
 @CHECKS.needs("pure", "fell_back")
 def fallback_distinguished(pure: Evidence, fell_back: Evidence) -> Decision:
     """ResNet-50 is pure; a model with a softmax in the middle is refused by name of the layer."""
-    if (bad := _pure(pure)).state != "proved":
-        return bad
+    without_softmax = _pure(pure)
+    if without_softmax.state != "proved":
+        return without_softmax
     if fell_back.status == 0:
         return refuted(f"a model with a softmax is called {_placed(fell_back)}")
     return decide(fell_back.has("soft"), f"status {fell_back.status}: {_words(fell_back)}")
@@ -414,13 +428,17 @@ CHECKS["qdq_on_dla"] = BeliefCheck(("quantised",), _right)
 def subgraph_nodes(bench: Evidence) -> Decision:
     """A layer on the DLA has the work of its nodes."""
     row = _row(bench, "dla0")
-    places = [
-        path[:-5] for path, text in bench.items(rf"^{row}layers\.\d+\.place$") if text == "dla"
-    ]
-    if not places:
+    layers = _layers_on_dla(bench, row)
+    if not layers:
         return undecided("no layer on the DLA was timed")
-    known = [place for place in places if bench.number(f"^{re.escape(place)}flops$")]
-    return decide(bool(known), f"{len(known)} of {len(places)} subgraphs have work")
+    known = [layer for layer in layers if bench.number(f"^{layer}flops$")]
+    return decide(bool(known), f"{len(known)} of {len(layers)} subgraphs have work")
+
+
+def _layers_on_dla(bench: Evidence, row: str) -> list[str]:
+    """Return the path of each layer of an accelerator that is on the DLA."""
+    places = bench.paths(rf"^{row}layers\.\d+\.place$", "dla")
+    return [re.escape(path.removesuffix("place")) for path in places]
 
 
 @CHECKS.needs("lock_in")
@@ -430,8 +448,8 @@ def lock_in_on_dla(bench: Evidence) -> Decision:
     why = "no energy is known"
     joules = bench.need(f"^{row}lock_in.joules_per_piece.value$", why)
     net = bench.need(f"^{row}net_joules_per_inference.value$", why)
-    problems = [text for _, text in bench.items(rf"^{row}lock_in.*\.problems\.")]
-    stages = len(list(bench.items(rf"^{row}lock_in_stages\.\w+\.joules_per_piece\.value$")))
+    problems = bench.texts(rf"^{row}lock_in.*\.problems\.")
+    stages = len(bench.paths(rf"^{row}lock_in_stages\.\w+\.joules_per_piece\.value$"))
     because = f"{joules / net:.2f} of the net energy; {stages} stages; problems: {listed(problems)}"
     return decide(not problems and stages > 0 and abs(joules - net) <= 0.25 * net, because)
 
@@ -446,23 +464,24 @@ def sample_age(_: Evidence, bench: Evidence) -> Decision:
 @CHECKS.needs("sandbox")
 def tensorrt_in_sandbox(inside: Evidence) -> Decision:
     """A model runs there on the GPU, and on the DLA if there is one."""
-    states = {
-        device: inside.value(f"^{re.escape(path.removesuffix('device'))}status$")
-        for path, device in inside.items(r"^bench\..*accelerators\.\d+\.device$")
-    }
+    states = {}
+    for path, device in inside.items(r"^bench\..*accelerators\.\d+\.device$"):
+        row = re.escape(path.removesuffix("device"))
+        states[device] = inside.value(f"^{row}status$")
     if not states:
         return undecided(f"nothing ran: {_words(inside)}")
-    bad = [device for device, state in states.items() if state not in ("ok", "unavailable")]
-    return decide(not bad and states["gpu"] == "ok", f"{states}")
+    has_failed = not {*states.values()} <= {"ok", "unavailable"}
+    return decide(not has_failed and states["gpu"] == "ok", f"{states}")
 
 
 @CHECKS.needs("sandbox")
 def hosts_denied(inside: Evidence) -> Decision:
     """The daemon answers to 127.0.0.1, and not to an address of the network."""
-    here, there = inside.value("^self$"), inside.value("^address$")
-    if here in (None, "000"):
+    to_itself, to_address = inside.value("^self$"), inside.value("^address$")
+    if to_itself in (None, "000"):
         return undecided("the daemon did not answer to this host")
-    return decide(there == "000", f"status {here} for this host, {there} for its address")
+    because = f"status {to_itself} for this host, {to_address} for its address"
+    return decide(to_address == "000", because)
 
 
 @CHECKS.needs("board", "tegrastats", "trtexec_run")

@@ -7,10 +7,11 @@ import shlex
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
-from functools import cache, partial, reduce
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ ROOT_REMEDY = "run tegrascope prove where sudo works, or as root"
 _FIRMWARE = "/sys/kernel/debug/nvdla*/firmware"
 _MOST_LINES, _MOST_OF_JSON = 400, 100_000
 _GLANCE_SECONDS = 0.2
+# After its time, timeout(1) ends a program of root, and sudo and its pipes end after that.
+_ROOTS_DELAY = 5.0
 _NVDLAS = ("/sys/bus/platform/devices/*.nvdla*", "/dev/nvhost-ctrl-nvdla*")
 _POWERED = "/sys/bus/platform/devices/*.nvdla*/power/runtime_active_time"
 
@@ -118,24 +121,29 @@ class BoardAccess:
         begin, lines, at = time.monotonic(), list[str](), list[float]()
         with self.start(argv, seconds, root=root) as child:
             # A program of root cannot be ended by us, so it is read to its end.
-            while (root or len(lines) < most) and (
-                left := begin + seconds + 5 * root - time.monotonic()
-            ) > 0:
+            limit_seconds = seconds + _ROOTS_DELAY if root else seconds
+            has_ended = False
+            while root or len(lines) < most:
+                left = begin + limit_seconds - time.monotonic()
+                if left <= 0:
+                    break
                 line = child.read(min(left, _GLANCE_SECONDS))
                 meanwhile()
                 if line is Quiet.END:
+                    has_ended = True
                     break
                 if isinstance(line, Quiet):
                     continue
                 lines.append(line.value)
                 at.append(round(line.monotonic_ns / 1e9 - begin, 3))
-        ended = (root or len(lines) < most) and left > 0
-        words = [f"stderr: {one}" for one in child.last_words[-12:]]
-        kept = _figures(lines, keep) if keep else lines
+        if keep:
+            lines, at = _figures(lines, keep), []
+        for word in child.last_words[-12:]:
+            lines.append(f"stderr: {word}")
         return Evidence(
-            lines=tuple(map(clean, [*kept, *words])),
-            at_seconds=() if keep else tuple(at),
-            status=child.returncode if ended else None,
+            lines=tuple(map(clean, lines)),
+            at_seconds=tuple(at),
+            status=child.returncode if has_ended else None,
             seconds=round(time.monotonic() - begin, 3),
         )
 
@@ -147,13 +155,16 @@ class BoardAccess:
             under = str(self.machine.root).rstrip("/")
             globs = " ".join(under + pattern for pattern in patterns)
             found = self.machine.run([*self.sudo, "sh", "-c", f"grep -H '' {globs}"], 10.0).out
-            lines = [line.removeprefix(under).partition(":") for line in found.splitlines()]
-            return tuple(clean(f"{path}: {text}") for path, _, text in lines[:_MOST_LINES])
-        return tuple(
-            clean(f"{path}: {line}")
-            for path in self.machine.find(*patterns)
-            for line in (self.machine.text(path) or "").splitlines()
-        )[:_MOST_LINES]
+            lines = []
+            for line in found.splitlines()[:_MOST_LINES]:
+                path, _, text = line.removeprefix(under).partition(":")
+                lines.append(clean(f"{path}: {text}"))
+            return tuple(lines)
+        lines = []
+        for path in self.machine.find(*patterns):
+            for line in (self.machine.text(path) or "").splitlines():
+                lines.append(clean(f"{path}: {line}"))
+        return tuple(lines[:_MOST_LINES])
 
 
 class Probe(Record):
@@ -189,7 +200,9 @@ def gather(board: BoardAccess, name: str, probe: Probe, seconds: float) -> Evide
             "{bin}": str(Path(sys.executable).parent),
             "{root}": str(board.machine.root).rstrip("/"),
         }
-        text = reduce(lambda text, pair: text.replace(*pair), words.items(), probe.shell)
+        text = probe.shell
+        for word, value in words.items():
+            text = text.replace(word, value)
         found = board.run(["sh", "-c", text], seconds, root=probe.root, keep=probe.keep)
         lines = board.files(*probe.files, root=probe.root)
         return found.model_copy(update={"lines": (*lines, *found.lines)})
@@ -204,10 +217,13 @@ def gather(board: BoardAccess, name: str, probe: Probe, seconds: float) -> Evide
 
 def flatten(document: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Yield path and text of each value of a JSON document."""
-    if isinstance(document, dict | list):
-        pairs = document.items() if isinstance(document, dict) else enumerate(document)
-        for key, value in pairs:
-            yield from flatten(value, f"{path}.{key}" if path else str(key))
+    under = f"{path}." if path else ""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield from flatten(value, f"{under}{key}")
+    elif isinstance(document, list):
+        for number, value in enumerate(document):
+            yield from flatten(value, f"{under}{number}")
     elif isinstance(document, float):
         yield path, f"{document:.10f}"
     else:
@@ -216,10 +232,13 @@ def flatten(document: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 def _own(board: BoardAccess, command: str) -> list[str]:
     """Return one of our own commands, which keeps its files in the directory of this work."""
-    words, own = command.format(work=board.work).split(), ["--state-dir", str(board.work)]
+    words = command.format(work=board.work).split()
     if words[0] == "bench":
-        own += ["-o", str(board.work / "bench")]
-    return [*board.tool, *words, *(() if words[0] == "doctor" else own)]
+        words += ["-o", str(board.work / "bench")]
+    # doctor examines the directory of the installed service.
+    if words[0] != "doctor":
+        words += ["--state-dir", str(board.work)]
+    return [*board.tool, *words]
 
 
 def _command(
@@ -233,28 +252,37 @@ def _command(
 ) -> Evidence:
     """Run one of our own commands; of a JSON document, keep some paths."""
     argv = _own(board, command)
-    keep = (keep or _FIGURES) if "--json" in argv else ""
-    most = _MOST_OF_JSON if keep else _MOST_LINES
+    most = _MOST_OF_JSON
+    if "--json" not in argv:
+        keep, most = "", _MOST_LINES
+    elif not keep:
+        keep = _FIGURES
     return board.run(argv, seconds, root=root, most=most, keep=keep, meanwhile=meanwhile)
 
 
 def _figures(lines: Sequence[str], keep: str) -> list[str]:
     """Return ``path: value`` of a JSON document for the paths that match; none if it is not one."""
     text = "\n".join(lines)
+    kept: list[str] = []
     with suppress(ValueError):
         pairs = flatten(json.loads(text[text.find("{") : text.rfind("}") + 1]))
-        return [f"{path}: {value}" for path, value in pairs if re.search(keep, path)]
-    return []
+        for path, value in pairs:
+            if re.search(keep, path):
+                kept.append(f"{path}: {value}")
+    return kept
 
 
 def _board(board: BoardAccess, seconds: float) -> Evidence:  # noqa: ARG001
     """Note which board this is; a version of four numbers loses the last one."""
     found, machine = read_board(board.machine), board.machine
+    dla_cores = found.dla_cores
+    # Whether an unknown module has a DLA, its files show.
+    if dla_cores is None and not machine.find(*_NVDLAS):
+        dla_cores = 0
     facts = {
         "model": found.model,
         "module": found.module,
-        # Whether an unknown module has a DLA, its files show.
-        "dla_cores": found.dla_cores if machine.find(*_NVDLAS) else found.dla_cores or 0,
+        "dla_cores": dla_cores,
         "l4t": found.l4t,
         "jetpack": jetpack_of(found.l4t),
         "container": found.container is not None,
@@ -273,13 +301,17 @@ def _stats(board: BoardAccess) -> list[str]:
 
 def _tegrastats(board: BoardAccess, seconds: float, *, root: bool = False) -> Evidence:  # noqa: ARG001
     most = 20
-    limit = (most + 3) * board.line_seconds + (0 if root else 5)  # a busy machine starts it late
-    return board.run(_stats(board), limit, root=root, most=most)
+    limit_seconds = (most + 3) * board.line_seconds
+    if not root:
+        limit_seconds += 5  # a busy machine starts it late
+    return board.run(_stats(board), limit_seconds, root=root, most=most)
 
 
 def _files_time(board: BoardAccess, seconds: float) -> Evidence:  # noqa: ARG001
     """Time one reading of all files of the companion: the median of 20."""
-    files = [one.file for find in FINDERS for one in find(board.machine.root)]
+    files = []
+    for find in FINDERS:
+        files += [reading.file for reading in find(board.machine.root)]
     took = []
     for _ in range(20):
         begin = time.perf_counter()
@@ -317,8 +349,9 @@ def _socket(board: BoardAccess, seconds: float, path: str, enable: str) -> Evide
     until = time.monotonic() + seconds - 4
     try:
         with LineSocket(board.machine.at(path)) as peer:
-            while len(lines) < 3 and (left := until - time.monotonic()) > 0:
-                if isinstance(line := peer.read(left), Quiet):
+            while len(lines) < 3 and time.monotonic() < until:
+                line = peer.read(max(until - time.monotonic(), 0))
+                if isinstance(line, Quiet):
                     break
                 lines.append(line.value)
     except UserError as error:
@@ -431,11 +464,11 @@ def _daemon(board: BoardAccess, seconds: float) -> Evidence:
         watch(0.7)
         watch(1.0, ("/", "/api/v1/status"))
         status = Path(f"/proc/{child.pid}/status").read_text(encoding="utf-8")
-    lines = [
-        f"{name} bytes: {int(found[1]) * 1024}"
-        for key, name in (("VmRSS", "rss"), ("VmHWM", "hwm"))
-        if (found := re.search(rf"^{key}:\s*(\d+) kB", status, re.MULTILINE))
-    ]
+    lines = []
+    for key, name in (("VmRSS", "rss"), ("VmHWM", "hwm")):
+        found = re.search(rf"^{key}:\s*(\d+) kB", status, re.MULTILINE)
+        if found is not None:
+            lines.append(f"{name} bytes: {int(found[1]) * 1024}")
     # Without the start of the daemon and without its page.
     (early, before), (late, after), _ = used.items()
     ratio = (after - before) / os.sysconf("SC_CLK_TCK") / (late - early)
@@ -447,12 +480,11 @@ def _inputs(board: BoardAccess, seconds: float) -> Evidence:
     board.work.mkdir(parents=True, exist_ok=True)
     settings = board.work / "nvml.yaml"
     settings.write_text("telemetry: {nvml: {beside: true}}\n", encoding="utf-8")
+    found = list(map(board.machine.at, board.machine.find("/usr/lib/*/libnvinfer_plugin.so*")))
     package = find_spec("tensorrt")
-    folders = [*(package.submodule_search_locations or ())] if package else []
-    found = [
-        *map(board.machine.at, board.machine.find("/usr/lib/*/libnvinfer_plugin.so*")),
-        *(path for folder in folders for path in Path(folder).glob("libnvinfer_plugin.so*")),
-    ]
+    if package is not None:
+        for folder in package.submodule_search_locations or ():
+            found += Path(folder).glob("libnvinfer_plugin.so*")
     link = board.work / "plugin.so"
     link.unlink(missing_ok=True)
     if found:
@@ -469,13 +501,16 @@ def _build_gpu(board: BoardAccess, seconds: float) -> Evidence:
 
     def look() -> None:
         now = available_bytes(board.machine.text("/proc/meminfo") or "")
-        free.extend(() if now is None else (now,))
+        if now is not None:
+            free.append(now)
 
     look()
     command, keep = "engines build builtin:resnet50 --on gpu --json", _BUILDS
     built = _command(board, command, seconds, keep, meanwhile=look)
-    taken = [f"taken MiB: {(free[0] - min(free)) / (1 << 20):.0f}"] if free else []
-    return built.model_copy(update={"lines": (*built.lines, *taken)})
+    if not free:
+        return built
+    taken = f"taken MiB: {(free[0] - min(free)) / (1 << 20):.0f}"
+    return built.model_copy(update={"lines": (*built.lines, taken)})
 
 
 def _modes(board: BoardAccess, seconds: float) -> Evidence:
@@ -488,9 +523,9 @@ def _modes(board: BoardAccess, seconds: float) -> Evidence:
     lines = [f"before: {mode()}"]
     try:
         with closing(PowerClient(board.machine.at(str(SOCKET)))) as client:
-            for one in nvpmodel.parse_modes(board.machine.text("/etc/nvpmodel.conf") or ""):
+            for known in nvpmodel.parse_modes(board.machine.text("/etc/nvpmodel.conf") or ""):
                 try:
-                    client.ask(f"mode {one.name}")
+                    client.ask(f"mode {known.name}")
                     lines.append("answer: ok")
                 except UserError as refusal:
                     lines.append(f"answer: {refusal.message}; {refusal.remedy}")
@@ -510,17 +545,15 @@ def _wait(board: BoardAccess, seconds: float) -> Evidence:
             if not has_time or child.read(_GLANCE_SECONDS) is Quiet.END:
                 break
 
-    first_argv, later_argv = (
-        _own(board, f"engines build builtin:mobilenet --on gpu --again --precision {precision}")
-        for precision in ("fp16", "fp32")
-    )
-    with board.start(first_argv, seconds) as first:
+    build = _own(board, "engines build builtin:mobilenet --on gpu --again")
+    with board.start([*build, "--precision", "fp16"], seconds) as first:
         read_until(first, BUILDS)
-        with board.start(later_argv, seconds) as later:
+        with board.start([*build, "--precision", "fp32"], seconds) as later:
             read_until(later, f"waits for |{BUILDS}")
-            words = (f"stderr: {one}" for one in later.last_words)
-            lines = tuple(map(clean, (*words, f"first ended: {first.exited}")))
-    return Evidence(lines=lines, seconds=round(time.monotonic() - begin, 3))
+            lines = [f"stderr: {line}" for line in later.last_words]
+            lines.append(f"first ended: {first.exited}")
+    cleaned = tuple(map(clean, lines))
+    return Evidence(lines=cleaned, seconds=round(time.monotonic() - begin, 3))
 
 
 def _trtexec(board: BoardAccess, seconds: float) -> Evidence:
@@ -533,11 +566,14 @@ def _trtexec(board: BoardAccess, seconds: float) -> Evidence:
     program = TRTEXEC if board.machine.which(TRTEXEC) else "trtexec"
     argv = [program, f"--onnx={models[0]}", *options.split(), "--profilingVerbosity=detailed"]
     done = board.run([*argv, f"--exportLayerInfo={layers}"], seconds, most=200_000)
-    words = {word: sum(word in line for line in done.lines) for word in ("DlaLayer", "GpuLayer")}
-    lines = [f"{word}: {count}" for word, count in words.items()]
+    lines = []
+    for word in ("DlaLayer", "GpuLayer"):
+        logged = [line for line in done.lines if word in line]
+        lines.append(f"{word}: {len(logged)}")
     with suppress(OSError):
         types = re.findall(r'"LayerType": "(\w+)"', layers.read_text(encoding="utf-8"))
-        lines += [f"LayerType {name}: {types.count(name)}" for name in sorted(set(types))]
+        for name, count in sorted(Counter(types).items()):
+            lines.append(f"LayerType {name}: {count}")
     return Evidence(lines=tuple(map(clean, lines)), status=done.status, seconds=done.seconds)
 
 

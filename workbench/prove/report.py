@@ -3,6 +3,7 @@
 import json
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -13,7 +14,7 @@ from ... import __version__
 from ...daemon.outputs import open_output
 from ...parsers.errors import UserError
 from ...parsers.records import Record
-from .belief import STATES, Belief, Decision, Evidence, State, beliefs
+from .belief import STATES, Belief, Decision, Evidence, State, beliefs, lacking
 from .runner import CHECKS, verdicts
 from .scrub import clean, leaks
 
@@ -55,18 +56,25 @@ def write(path: Path, found: Mapping[str, Evidence], private: Iterable[str]) -> 
     document = Document(tegrascope=__version__, found=dict(found))
     text = json.dumps(document.model_dump(mode="json"), indent=1, ensure_ascii=False)
     for name, evidence in found.items():
-        kept = "\n".join((*evidence.lines, evidence.missing or "", evidence.remedy))
-        own = any(clean(line) != line for line in evidence.lines)
-        if own or (seen := leaks(kept, private)):
-            shape = "an unknown word" if own else seen[0]
+        problem = _privacy_problem(evidence, private)
+        if problem is not None:
             remedy = "report this line; the file was not written"
-            raise UserError(f"evidence of {name!r} has {shape}, which may be private", remedy)
+            raise UserError(f"evidence of {name!r} has {problem}, which may be private", remedy)
     with (
         open_output(path) as output,
         zipfile.ZipFile(output.buffer, "w", zipfile.ZIP_DEFLATED) as file,
     ):
         # A fixed time: the clock of the machine is not part of the evidence.
         file.writestr(zipfile.ZipInfo(_MEMBER), text)
+
+
+def _privacy_problem(evidence: Evidence, private: Iterable[str]) -> str | None:
+    """Return what looks private in evidence, without naming it, or None."""
+    for line in evidence.lines:
+        if clean(line) != line:
+            return "an unknown word"
+    leaked = leaks("\n".join((*evidence.lines, evidence.missing or "", evidence.remedy)), private)
+    return leaked[0] if leaked else None
 
 
 def read(path: Path) -> Document:
@@ -117,21 +125,22 @@ def verdict_line(belief: Belief, verdict: Decision) -> str:
 
 def counts(found: Iterable[Decision]) -> dict[State, int]:
     """Return how many verdicts there are of each state."""
-    states = [verdict.state for verdict in found]
-    return {state: states.count(state) for state in STATES}
+    counted = Counter(verdict.state for verdict in found)
+    return {state: counted[state] for state in STATES}
 
 
 def beliefs_page(page: str) -> str:
     """Return docs/on-a-board.md with its tables made anew; they are the end of the page."""
+    by_prove, by_hand = [], []
+    for name, belief in beliefs().items():
+        row = _escaped((belief.belief, belief.reason, belief.command))
+        if name in CHECKS:
+            by_prove.append(row)
+        else:
+            by_hand.append(row)
     text = page.partition("\n## ")[0]
-    for how, by_hand in (("by tegrascope prove", False), ("by hand", True)):
-        rows = [
-            tuple(text.replace("|", r"\|") for text in (one.belief, one.reason, one.command))
-            for name, one in beliefs().items()
-            if (name not in CHECKS) is by_hand
-        ]
-        text += f"\n## Checked {how}: {len(rows)}\n\n{_HEAD}{_rows(rows)}"
-    return text
+    text += f"\n## Checked by tegrascope prove: {len(by_prove)}\n\n{_HEAD}{_rows(by_prove)}"
+    return text + f"\n## Checked by hand: {len(by_hand)}\n\n{_HEAD}{_rows(by_hand)}"
 
 
 def boards_page(documents: Sequence[Document]) -> str:
@@ -151,13 +160,16 @@ def boards_page(documents: Sequence[Document]) -> str:
             if verdict.state == "refuted":
                 belief = beliefs()[name]
                 cells = (belief.belief, " ".join(about), verdict.because, belief.wrong or "–")
-                refuted.append(tuple(cell.replace("|", r"\|") for cell in cells))
+                refuted.append(_escaped(cells))
+    if not rows:
+        return _BOARDS + "No file was sent yet.\n"
     titles = ("board", "JetPack", "Jetson Linux", "tegrascope", "files", *STATES)
-    table = [
-        (*key, str(files[key]), *(str(list(row.values()).count(state)) for state in STATES))
-        for key, row in sorted(rows.items())
-    ]
-    page = _BOARDS + (_table(titles, table) if table else "No file was sent yet.\n")
+    table = []
+    for key, row in sorted(rows.items()):
+        counted = Counter(row.values())
+        numbers = [files[key], *(counted[state] for state in STATES)]
+        table.append((*key, *map(str, numbers)))
+    page = _BOARDS + _table(titles, table)
     if refuted:
         page += "\n## Refuted\n\n" + _table(("assumption", "board", "evidence", "wrong"), refuted)
     return page
@@ -171,8 +183,13 @@ def captures(documents: Iterable[Document]) -> dict[str, list[str]]:
         lines = found.setdefault(f"{board}__r{document.about('l4t')}.txt", [])
         for name in ("tegrastats", "root_tegrastats"):
             evidence = document.found.get(name, Evidence())
-            lines += [line for line in evidence.lines[:3] if line not in lines]
+            lines += lacking(evidence.lines[:3], lines)
     return {name: lines for name, lines in found.items() if lines and "–" not in name}
+
+
+def _escaped(cells: Iterable[str]) -> tuple[str, ...]:
+    """Return cells of a row, in which a bar would begin another cell."""
+    return tuple(cell.replace("|", r"\|") for cell in cells)
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

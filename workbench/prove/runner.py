@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -43,8 +44,7 @@ class SavedEvidence:
             noted = json.loads((directory / "evidence.json").read_text(encoding="utf-8"))
             self.restore = list(map(str, noted["restore"]))
             if noted["header"] == self._header:
-                found = {name: Evidence.model_validate(one) for name, one in noted["found"].items()}
-                self.found = {name: one for name, one in found.items() if one.missing is None}
+                self.found = _present(noted["found"])
 
     def save(self) -> None:
         """Replace the file; a kill leaves the old or the new one."""
@@ -63,13 +63,23 @@ class SavedEvidence:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+def _present(noted: Mapping[str, Any]) -> dict[str, Evidence]:
+    """Read evidence by probe; what was missing before may be there now, so it is left out."""
+    found = {}
+    for name, fields in noted.items():
+        evidence = Evidence.model_validate(fields)
+        if evidence.missing is None:
+            found[name] = evidence
+    return found
+
+
 def root_list(quick: bool) -> list[str]:
     """Return what root is asked for, to be read before."""
-    return [
-        probe.about
-        for probe in steps.probes().values()
-        if probe.root and (probe.quick or not quick)
-    ]
+    found = []
+    for probe in steps.probes().values():
+        if probe.root and (probe.quick or not quick):
+            found.append(probe.about)
+    return found
 
 
 def ask_sudo(board: BoardAccess) -> tuple[str, ...] | None:
@@ -81,7 +91,9 @@ def ask_sudo(board: BoardAccess) -> tuple[str, ...] | None:
         return None
     if sys.stdin is not None and sys.stdin.isatty():
         subprocess.run([path, "-v"], check=False)
-    return (path, "-n") if board.machine.run([path, "-n", "true"]).status == 0 else None
+    if board.machine.run([path, "-n", "true"]).status != 0:
+        return None
+    return path, "-n"
 
 
 def gather(
@@ -100,7 +112,9 @@ def gather(
         changes: Whether a probe may change the board for a while.
         seconds: Limit of all together; by default that of the page.
     """
-    until = clock() + (seconds or (QUICK_SECONDS if quick else FULL_SECONDS))
+    if not seconds:
+        seconds = QUICK_SECONDS if quick else FULL_SECONDS
+    until = clock() + seconds
     board.found = memory.found
     undo(board, memory)
     memory.save()
@@ -120,9 +134,15 @@ def gather(
 def _missing(
     board: BoardAccess, probe: Probe, quick: bool, changes: bool, left: float
 ) -> Absent | None:
-    known = board.found.get("board", Evidence())
+    """Return why a probe is left out, or None."""
     if quick and not probe.quick:
         return Absent("it takes minutes", "tegrascope prove, without --quick")
+    return _lack(board, probe) or _refusal(board, probe, changes, left)
+
+
+def _lack(board: BoardAccess, probe: Probe) -> Absent | None:
+    """Return what a probe needs and this board does not have."""
+    known = board.found.get("board", Evidence())
     if "tensorrt" in probe.needs and known.value("^tensorrt$") == "none":
         return Absent("there is no TensorRT", "tegrascope doctor names the package")
     if "dla" in probe.needs and known.number("^dla_cores$") == 0:
@@ -133,6 +153,11 @@ def _missing(
     inputs = board.found.get("inputs", Evidence())
     if "inputs" in probe.needs and inputs.missing is not None:
         return Absent(inputs.missing, inputs.remedy)
+    return None
+
+
+def _refusal(board: BoardAccess, probe: Probe, changes: bool, left: float) -> Absent | None:
+    """Return what does not allow a probe: the rights, an option, or the time that is left."""
     if probe.root and board.sudo is None:
         return board.no_root()
     if probe.changes and not changes:

@@ -12,11 +12,8 @@ import msgspec
 
 from ...collectors.board.machine import Machine
 
-_WORDS = frozenset(
-    word
-    for words in msgspec.toml.decode(Path(__file__).with_name("words.toml").read_bytes()).values()
-    for word in words.split()
-)
+_LISTS = msgspec.toml.decode(Path(__file__).with_name("words.toml").read_bytes())
+_WORDS = frozenset(" ".join(_LISTS.values()).split())
 _LONGEST_NUMBER = 10
 
 _ADDRESS = (
@@ -39,17 +36,26 @@ def clean(text: str) -> str:
     >>> clean("VDD_IN 5139mW/4890mW alice@10.0.0.7 /home/alice 48:b0:2d:aa:bb:cc 1423019123456")
     'VDD_IN 5139mW/4890mW xxxxx@##.#.#.# /xxxx/xxxxx ##:x#:#x:xx:xx:xx #############'
     """
-    return _UNIT.sub(lambda found: found[0] if _is_known(found[0]) else _shape(found[0]), text)
+    return _UNIT.sub(_public_form, text)
+
+
+def _public_form(found: re.Match[str]) -> str:
+    unit = found[0]
+    return unit if _is_known(unit) else _shape(unit)
 
 
 def _is_known(unit: str) -> bool:
+    """Return whether a unit is on the list, or is made of such words and of short numbers."""
+    if unit in _WORDS:
+        return True
     parts = re.findall(r"[A-Za-z]+|[0-9]+|[^A-Za-z0-9]+", unit)
-    return unit in _WORDS or all(
-        len(part) <= _LONGEST_NUMBER
-        if part.isdecimal()
-        else part in _WORDS or part.strip("_") == ""
-        for part in parts
-    )
+    return all(map(_is_known_part, parts))
+
+
+def _is_known_part(part: str) -> bool:
+    if part.isdecimal():
+        return len(part) <= _LONGEST_NUMBER
+    return part in _WORDS or part.strip("_") == ""
 
 
 def _shape(unit: str) -> str:
@@ -73,7 +79,9 @@ def private_words(machine: Machine) -> frozenset[str]:
         name, _, number, _, long_name, home, *_ = [*line.split(":"), *[""] * 7][:7]
         if number.isdecimal() and 1000 <= int(number) < 65000:
             found += [name, *re.split(r"[ ,]+", long_name), home]
-    return frozenset(word for text in found if len(word := text.strip()) >= 3)
+    words = map(str.strip, found)
+    # Shorter ones stand in any text by chance.
+    return frozenset(word for word in words if len(word) >= 3)
 
 
 def leaks(text: str, private: Iterable[str]) -> list[str]:
@@ -83,8 +91,7 @@ def leaks(text: str, private: Iterable[str]) -> list[str]:
     """
     found = [match[0] for match in _SUSPECT.finditer(text)]
     for word in private:
-        if not all(map(_is_known, re.findall(r"\w+", word))) and re.search(
-            rf"(?<!\w){re.escape(word)}(?!\w)", text
-        ):
+        is_public = all(map(_is_known, re.findall(r"\w+", word)))
+        if not is_public and re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text):
             found.append(word)
-    return [_shape(word) for word in found]
+    return list(map(_shape, found))

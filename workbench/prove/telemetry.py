@@ -1,6 +1,7 @@
 """Checks of beliefs about tegrastats, the kernel's files without the DLA's, and the service."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -19,6 +20,7 @@ from .belief import (
     Evidence,
     Unseen,
     decide,
+    lacking,
     listed,
     not_here,
     refuted,
@@ -35,6 +37,7 @@ _COLD = -200.0
 _FEW_STEPS, _ALMOST = 12, 0.7
 _MOST_BYTES, _MOST_RATIO = 64 << 20, 0.01
 _STOPPED_SECONDS = 3.0
+_UNCOUNTED = "nothing counted"
 
 
 def samples(lines: Evidence) -> list[Sample]:
@@ -52,8 +55,12 @@ def samples(lines: Evidence) -> list[Sample]:
 def lines_complete(lines: Evidence) -> Decision:
     """Every line is read, and no token of it is left over."""
     read = samples(lines)
-    other = sum(not line.startswith("stderr: ") for line in lines.lines) - len(read)
-    left = sorted({token for sample in read for token in sample.unparsed})
+    printed = [line for line in lines.lines if not line.startswith("stderr: ")]
+    other = len(printed) - len(read)
+    tokens: set[str] = set()
+    for sample in read:
+        tokens.update(sample.unparsed)
+    left = sorted(tokens)
     because = f"{len(read)} lines; left over: {listed(left)}; lines of another form: {other}"
     return decide(not left and not other, because)
 
@@ -65,7 +72,8 @@ def lines_at_once(lines: Evidence) -> Decision:
     if len(steps) < _FEWEST:
         return undecided(f"{len(steps)} distances between lines are too few")
     usual = median(steps)
-    bundled = sum(step < _AT_ONCE * usual for step in steps) + (usual == 0) * len(steps)
+    # With a usual distance of 0, all of them came in one bundle.
+    bundled = len(steps) if usual == 0 else bisect_left(sorted(steps), _AT_ONCE * usual)
     because = f"{len(steps)} distances of {usual:.3f} s; {bundled} of less than half of it"
     return decide(bundled <= len(steps) // 5, because)
 
@@ -82,35 +90,44 @@ def rail_steps(lines: Evidence) -> Decision:
         return not_here("no step of these rails is believed", "use a board with Orin")
     whole, between = 0, 0
     for rail in rule.rails:
-        step = rule.step_watts(rail)
-        watts = sorted({s.rails[rail].instant_watts / step for s in read if rail in s.rails})
-        gaps = [late - early for early, late in pairwise(watts) if late < _FEW_STEPS]
-        whole += sum(gap >= _ALMOST for gap in gaps)
-        between += sum(1 - _ALMOST < gap < _ALMOST for gap in gaps)
+        steps = {watts / rule.step_watts(rail) for watts in _watts_of(rail, read)}
+        for lower, upper in pairwise(sorted(steps)):
+            if upper >= _FEW_STEPS:
+                break
+            if upper - lower >= _ALMOST:
+                whole += 1
+            elif upper - lower > 1 - _ALMOST:
+                between += 1
     because = f"{whole} distances of a step of {rule.name} or more, {between} of about half of one"
     if whole + between < _FEWEST // 2:
         return undecided(f"{because}: too few readings of a few steps differ")
     return decide(between <= whole // 4, because)
 
 
+def _watts_of(rail: str, read: Sequence[Sample]) -> list[float]:
+    """Return the readings of a rail, of the samples that have it."""
+    return [sample.rails[rail].instant_watts for sample in read if rail in sample.rails]
+
+
 @CHECKS.needs("hwmon", "tegrastats")
 def rail_labels(hwmon: Evidence, lines: Evidence) -> Decision:
     """Each label of a sensor is a rail of tegrastats."""
-    labels = [text for _, text in hwmon.items(r"/in[1-3]_label$") if text not in ("NC", "")]
+    # NC: the channel is not connected.
+    labels = lacking(hwmon.texts(r"/in[1-3]_label$"), ("NC", ""))
     if not labels:
         return not_here("no sensor of this board has labels", "use a board with INA3221")
-    other = [label for label in labels if label not in samples(lines)[-1].rails]
+    other = lacking(labels, samples(lines)[-1].rails)
     return decide(not other, f"labels: {listed(labels)}; not printed: {listed(other)}")
 
 
 @CHECKS.needs("hwmon", "tegrastats")
 def ina238_vin(hwmon: Evidence, lines: Evidence) -> Decision:
     """Voltage times current of the sensor are about the watts that tegrastats prints."""
-    chip = next((path for path, text in hwmon.items("/name$") if text == "ina238"), None)
-    printed = [s.rails["VIN"].instant_watts for s in samples(lines) if "VIN" in s.rails]
-    if chip is None or not printed:
+    chips = hwmon.paths("/name$", "ina238")
+    printed = _watts_of("VIN", samples(lines))
+    if not chips or not printed:
         return not_here("this board has no INA238, or prints no VIN", "use a Thor")
-    folder, why = chip.removesuffix("name"), "the sensor gives no voltage or no current"
+    folder, why = chips[0].removesuffix("name"), "the sensor gives no voltage or no current"
     volts = hwmon.need(f"^{folder}in1_input$", why)
     watts = volts * hwmon.need(f"^{folder}curr1_input$", why) / 1e6
     because = f"{watts:.1f} W by the sensor, {median(printed):.1f} W printed as VIN"
@@ -122,13 +139,19 @@ def over_current_readable(board: Evidence, hwmon: Evidence) -> Decision:
     """Each user reads the counters of ``soctherm_oc``; Xavier has none."""
     if not _is_orin(board):
         return not_here("the counters are believed of Orin only", "use a board with Orin")
+    folders = set()
+    for path, text in hwmon.items("/name$"):
+        if "soctherm" in text:
+            folders.add(_folder(path))
     counters = dict(hwmon.items(r"/oc\d_event_cnt$"))
-    folders = {
-        path.rpartition("/")[0] for path, text in hwmon.items("/name$") if "soctherm" in text
-    }
-    inside = {path.rpartition("/")[0] for path in counters} <= folders
-    holds = bool(counters) and inside and all(text.isdecimal() for text in counters.values())
+    holds = bool(counters)
+    for path, text in counters.items():
+        holds = holds and _folder(path) in folders and text.isdecimal()
     return decide(holds, f"{len(counters)} counters in {len(folders)} folders named soctherm_oc")
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _is_orin(board: Evidence) -> bool:
@@ -141,14 +164,15 @@ def rail_reading_time(times: Evidence) -> Decision:
 
     The driver's interval is that of a whole cycle of its channels.
     """
-    seconds = [float(text) for path, text in times.items("_input seconds$")]
-    if not seconds:
+    readings = times.texts("_input seconds$")
+    if not readings:
         return not_here("no sensor of rails can be read", "use a board with INA3221 or INA238")
-    seen = f"the slowest reading takes {max(seconds):.4f} s"
+    slowest = max(map(float, readings))
+    seen = f"the slowest reading takes {slowest:.4f} s"
     interval = times.need("/update_interval$", f"{seen}; no interval is given")
     limit = 2e-3 * max(interval, 1) * max(times.number("/samples$") or 1, 1) + 0.02
     because = f"{seen}, its sensor {limit:.3f} s at most"
-    if max(seconds) > limit:
+    if slowest > limit:
         return refuted(because)
     return undecided(f"{because}; compare the distance of lines beside the daemon")
 
@@ -165,11 +189,14 @@ def files_fast(board: Evidence, times: Evidence) -> Decision:
 @CHECKS.needs("devfreq")
 def gpu_clock(devices: Evidence) -> Decision:
     """A device with a clock is known as the GPU."""
-    names = [path.split("/")[-2] for path, _ in devices.items("/cur_freq$")]
+    names = [path.split("/")[-2] for path in devices.paths("/cur_freq$")]
     if not names:
         return not_here("no device has a clock here", "use a Jetson, outside a container")
-    clocks = {name: clock_of(name) for name in names}
-    known = [name for name, clock in clocks.items() if clock and clock[0] is GPU_FREQUENCY]
+    known = []
+    for name in dict.fromkeys(names):
+        clock = clock_of(name)
+        if clock and clock[0] is GPU_FREQUENCY:
+            known.append(name)
     return decide(bool(known), f"the GPU is {listed(known)}, of {listed(names)}")
 
 
@@ -177,7 +204,7 @@ def gpu_clock(devices: Evidence) -> Decision:
 def power_mode_status(asked: Evidence) -> Decision:
     """The status file has the number that ``nvpmodel -q`` prints."""
     noted = nvpmodel.mode_of(asked.value("/status$"))
-    answers = [text for _, text in asked.items("^asked$") if not text.startswith("stderr")]
+    answers = [text for text in asked.texts("^asked$") if not text.startswith("stderr")]
     force = nvpmodel.mode_in_answer("\n".join(answers))
     if noted is None or force is None:
         remedy = "use a Jetson; in a container, mount /var/lib/nvpmodel"
@@ -188,14 +215,13 @@ def power_mode_status(asked: Evidence) -> Decision:
 @CHECKS.needs("nvpmodel")
 def largest_mode(asked: Evidence) -> Decision:
     """The mode with the highest caps is a MAXN, and MAXN_SUPER where there is one."""
-    modes = nvpmodel.parse_modes("\n".join(text for _, text in asked.items("nvpmodel.conf$")))
-    names = [mode.name for mode in modes]
+    modes = nvpmodel.parse_modes("\n".join(asked.texts("nvpmodel.conf$")))
     largest = nvpmodel.largest_mode(modes)
     if largest is None:
         return not_here("nvpmodel.conf has no modes that can be compared", "use a Jetson")
-    called = [name for name in names if name == "MAXN_SUPER"] or [
-        name for name in names if name.startswith("MAXN")
-    ]
+    called = [mode.name for mode in modes if mode.name.startswith("MAXN")]
+    if "MAXN_SUPER" in called:
+        called = ["MAXN_SUPER"]
     if not called:
         return undecided(f"no mode is called MAXN; the largest by caps is {largest.name}")
     return decide(largest.name in called, f"{largest.name} by caps, {listed(called)} by name")
@@ -204,7 +230,7 @@ def largest_mode(asked: Evidence) -> Decision:
 @CHECKS.needs("hwmon")
 def sensor_defaults(hwmon: Evidence) -> Decision:
     """Each sensor averages as the driver does by default: one sample."""
-    counts = [text for _, text in hwmon.items("/samples$")]
+    counts = hwmon.texts("/samples$")
     if not counts:
         return not_here("no sensor shows its settings", "use a board with INA3221")
     return decide(set(counts) == {"1"}, f"samples of each sensor: {listed(counts)}")
@@ -213,10 +239,10 @@ def sensor_defaults(hwmon: Evidence) -> Decision:
 @CHECKS.needs("hwmon")
 def fan_name(hwmon: Evidence) -> Decision:
     """A chip with a duty is called ``pwmfan``."""
-    folders = {path.rpartition("/")[0] for path, _ in hwmon.items("/pwm1$")}
+    folders = set(map(_folder, hwmon.paths("/pwm1$")))
     if not folders:
         return not_here("no fan shows its duty", "use a board with a fan")
-    names = [text for path, text in hwmon.items("/name$") if path.rpartition("/")[0] in folders]
+    names = [text for path, text in hwmon.items("/name$") if _folder(path) in folders]
     return decide("pwmfan" in names, f"chips with a duty: {listed(names)}")
 
 
@@ -232,22 +258,34 @@ def jetpack_known(board: Evidence) -> Decision:
 @CHECKS.needs("thermal", "tegrastats")
 def critical_trips(thermal: Evidence, lines: Evidence) -> Decision:
     """Each zone that tegrastats prints with a temperature has a critical trip above zero."""
-    names = {path.rpartition("/")[0]: _zone(text) for path, text in thermal.items("/type$")}
-    critical = {
-        path.rpartition("/")[0]
-        for path, kind in thermal.items("_type$")
-        if kind == "critical" and (thermal.number(f"^{path[:-5]}_temp$") or 0) > 0
-    }
-    warm = {
-        zone.lower()
-        for sample in samples(lines)
-        for zone, celsius in sample.temperatures_celsius.items()
-        if celsius is not None and celsius > _COLD
-    } & set(names.values())
-    if not warm:
+    critical = set()
+    for path in thermal.paths("_type$", "critical"):
+        if (thermal.number(f"^{path[:-5]}_temp$") or 0) > 0:
+            critical.add(_folder(path))
+    printed = _printed_zones(samples(lines))
+    with_trip, without_trip = set(), set()
+    for path, text in thermal.items("/type$"):
+        zone = _zone(text)
+        if zone in printed and _folder(path) in critical:
+            with_trip.add(zone)
+        elif zone in printed:
+            without_trip.add(zone)
+    zones = with_trip | without_trip
+    if not zones:
         return not_here("this machine shows no thermal zone of tegrastats", "use a Jetson")
-    lacking = sorted(warm - {name for zone, name in names.items() if zone in critical})
-    return decide(not lacking, f"{len(warm)} zones; without a critical trip: {listed(lacking)}")
+    # Several folders may show one zone; one trip is enough.
+    bare = sorted(without_trip - with_trip)
+    return decide(not bare, f"{len(zones)} zones; without a critical trip: {listed(bare)}")
+
+
+def _printed_zones(read: Sequence[Sample]) -> set[str]:
+    """Return the zones that lines have with a temperature, in lower case."""
+    zones = set()
+    for sample in read:
+        for zone, celsius in sample.temperatures_celsius.items():
+            if celsius is not None and celsius > _COLD:
+                zones.add(zone.lower())
+    return zones
 
 
 def _zone(name: str) -> str:
@@ -263,8 +301,7 @@ def _zone(name: str) -> str:
 def doctor_names(board: Evidence, doctor: Evidence, asked: Evidence) -> Decision:
     """``doctor`` has module, release and the mode that nvpmodel prints."""
     facts = {name: doctor.value(rf"facts\.{name}$") for name in ("module", "l4t", "id")}
-    answers = [text for _, text in asked.items("^asked$")]
-    force = nvpmodel.mode_in_answer("\n".join(answers))
+    force = nvpmodel.mode_in_answer("\n".join(asked.texts("^asked$")))
     if board.value("^module$") in (None, "None") or force is None:
         return not_here("this machine is not a Jetson with nvpmodel", "use a Jetson")
     wrong = [name for name, text in facts.items() if text in (None, "None")]
@@ -282,11 +319,13 @@ def doctor_root(
     if board.value("^root$") == "True":
         return not_here("root runs this", "run tegrascope prove as another user")
     mine, others = samples(own), samples(rootly)
-    lacks = [text for _, text in doctor.items(r"facts\.lacks\.\d+$")]
+    lacks = doctor.texts(r"facts\.lacks\.\d+$")
     more = sorted(_groups(others) - _groups(mine))
-    names = {path.removesuffix("check"): text for path, text in roots.items(r"\.check$")}
-    found = {text: roots.value(f"^{re.escape(path)}level$") for path, text in names.items()}
-    bad = [name for name in ("dla_nodes", "dla_power", "dla_events") if found.get(name) != "good"]
+    good = set()
+    for path, check in roots.items(r"\.check$"):
+        if roots.value(f"^{re.escape(path.removesuffix('check'))}level$") == "good":
+            good.add(check)
+    bad = lacking(("dla_nodes", "dla_power", "dla_events"), good)
     because = f"root's lines have more: {listed(more)}; doctor misses: {listed(lacks)}"
     because += f"; as root it does not find {listed(bad)}"
     if not more and not bad:
@@ -310,11 +349,11 @@ def kernel_counts_waits(schedstat: Evidence) -> Decision:
 
 def _given(board: Evidence, nvml: Evidence, *modules: str) -> list[str]:
     """Return what NVML gives, or raise ``Unseen`` on other boards: by default but Thor or a PC."""
-    if not any(word in str(board.value("^module$")) for word in modules or ("None", "Thor")):
+    if not re.search("|".join(modules or ("None", "Thor")), str(board.value("^module$"))):
         raise Unseen(not_here("this is believed of other boards", "use the board that it names"))
     if not list(nvml.items(r"facts\.(gives|lacks)")):
         raise Unseen(not_here("NVML gave no sample", "pip install nvidia-ml-py; nvidia-smi"))
-    return [text for _, text in nvml.items(r"facts\.gives\.\d+$")]
+    return nvml.texts(r"facts\.gives\.\d+$")
 
 
 @CHECKS.needs("board", "nvml", "bench")
@@ -329,7 +368,8 @@ def nvml_of_thor(board: Evidence, nvml: Evidence, bench: Evidence) -> Decision:
 @CHECKS.needs("board", "nvml")
 def nvml_of_orin_gives_nothing(board: Evidence, nvml: Evidence) -> Decision:
     """It lacks load, power and memory by process."""
-    return decide(not (given := _given(board, nvml, "Orin")), f"it gives {listed(given)}")
+    given = _given(board, nvml, "Orin")
+    return decide(not given, f"it gives {listed(given)}")
 
 
 @CHECKS.needs("board", "nvml", "sandbox")
@@ -344,18 +384,21 @@ def thor_prints_no_gpu_load(board: Evidence, lines: Evidence, bench: Evidence) -
     """No line has a load, and that of a busy GPU came from NVML."""
     if board.value("^module$") != "Thor":
         return not_here("this is believed of Thor", "use a Thor")
-    idle = [s for s in samples(lines) if s.gpu is not None and s.gpu.utilization_ratio is not None]
-    sources = {text for _, text in bench.items(r"telemetry\.sources\.gpu$")}
-    if not idle and not sources:
+    with_load = 0
+    for sample in samples(lines):
+        if sample.gpu is not None and sample.gpu.utilization_ratio is not None:
+            with_load += 1
+    sources = set(bench.texts(r"telemetry\.sources\.gpu$"))
+    if not with_load and not sources:
         return undecided("no model ran on the GPU")
-    because = f"{len(idle)} lines have a load; it comes from {listed(sorted(sources))}"
-    return decide(not idle and sources == {"nvml"}, because)
+    because = f"{with_load} lines have a load; it comes from {listed(sorted(sources))}"
+    return decide(not with_load and sources == {"nvml"}, because)
 
 
 @CHECKS.needs("modes")
 def power_unit_modes(modes: Evidence) -> Decision:
     """Each mode that needs no reboot is set, and the one that was found is restored."""
-    answers = [text for _, text in modes.items("^answer$") if "reboot" not in text]
+    answers = [text for text in modes.texts("^answer$") if "reboot" not in text]
     before, after = modes.value("^before$"), modes.value("^after$")
     if not answers:
         return not_here("no mode can be set without a reboot", "use another board")
@@ -366,11 +409,11 @@ def power_unit_modes(modes: Evidence) -> Decision:
 @CHECKS.needs("modes")
 def reboot_mode_refused(modes: Evidence) -> Decision:
     """A mode that needs a reboot is refused with these words, and the one before stays."""
-    refused = [text for _, text in modes.items("^answer$") if "reboot" in text]
+    refused = [text for text in modes.texts("^answer$") if "reboot" in text]
     if not refused:
         return not_here("no mode of this board needs a reboot", "use AGX Orin or Orin Nano")
-    stays = {modes.value("^before$"), *(text for _, text in modes.items("^refused in$"))}
-    return decide(len(stays) == 1, f"{len(refused)} modes need a reboot; modes: {listed([*stays])}")
+    stays = list(dict.fromkeys([modes.value("^before$"), *modes.texts("^refused in$")]))
+    return decide(len(stays) == 1, f"{len(refused)} modes need a reboot; modes: {listed(stays)}")
 
 
 @CHECKS.needs("daemon")
@@ -397,7 +440,7 @@ def page_memory(daemon: Evidence) -> Decision:
 @CHECKS.needs("unit")
 def unit_starts(unit: Evidence) -> Decision:
     """It starts, so it is ready (Type=notify), and stops in time."""
-    states = [text for _, text in unit.items("status$")]
+    states = unit.texts("status$")
     seconds = unit.number("^stop seconds$")
     if seconds is None or len(states) < 2:
         return undecided("the unit was not started and stopped")
@@ -408,27 +451,30 @@ def unit_starts(unit: Evidence) -> Decision:
 @CHECKS.needs("root_tegrastats", "socket")
 def root_tegrastats_in_sandbox(rootly: Evidence, served: Evidence) -> Decision:
     """The lines of the unit have the names that root's lines have."""
-
-    def names(last: Sample) -> set[str]:
-        groups = {"EMC": last.emc, "GR3D": last.gpu, "RAM": last.ram}
-        found = {name for name, value in groups.items() if value is not None}
-        found |= {f"NVDLA{core}" for core in range(len(last.dla))}
-        return found | {*last.engines, *last.temperatures_celsius, *last.rails}
-
-    differ = sorted(names(samples(rootly)[-1]) ^ names(samples(served)[-1]))
+    differ = sorted(_names(samples(rootly)[-1]) ^ _names(samples(served)[-1]))
     return decide(not differ, f"names in one of the two only: {', '.join(differ) or 'none'}")
+
+
+def _names(sample: Sample) -> set[str]:
+    """Return the names of all values of a line."""
+    names = {*sample.engines, *sample.temperatures_celsius, *sample.rails}
+    for name, value in (("EMC", sample.emc), ("GR3D", sample.gpu), ("RAM", sample.ram)):
+        if value is not None:
+            names.add(name)
+    names.update(f"NVDLA{core}" for core in range(len(sample.dla)))
+    return names
 
 
 @CHECKS.needs("socket")
 def tegrastats_ends(served: Evidence) -> Decision:
     """No tegrastats is left after our connection was closed."""
     samples(served)
-    before, after = (served.need(f"^{when}$", "nothing counted") for when in ("before", "after"))
+    before, after = served.need("^before$", _UNCOUNTED), served.need("^after$", _UNCOUNTED)
     return decide(after <= before, f"{before:.0f} ran before, {after:.0f} three seconds after")
 
 
 @CHECKS.needs("venv")
 def package_installs(venv: Evidence) -> Decision:
     """The package's Python imports numpy, TensorRT and the CUDA binding."""
-    words = next((line for line in reversed(venv.lines) if line.strip()), "nothing")[:120]
+    words = venv.last_words[:120]
     return decide(venv.status == 0 and venv.has("^ok"), f"it printed: {words}")
