@@ -1,6 +1,7 @@
 """Board and power mode, clocks, memory, disk and the state directory, and the DLA."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -36,9 +37,13 @@ def check_board(context: Context) -> Iterator[Finding]:
         jetpack=jetpack,
     )
     if board.is_jetson:
-        release = "unknown release" if board.l4t is None else f"Jetson Linux {board.l4t}"
+        release = "unknown release"
+        if board.l4t is not None:
+            release = f"Jetson Linux {board.l4t}"
+        if jetpack:
+            release += f" (JetPack {jetpack})"
         name = board.model or board.module or "a Jetson of unknown model"
-        yield check.good(f"{name}, {release}{f' (JetPack {jetpack})' if jetpack else ''}")
+        yield check.good(f"{name}, {release}")
     else:
         name = _OTHERS.get(
             machine.architecture, f"no Jetson, by its files ({machine.architecture})"
@@ -95,7 +100,7 @@ def _check_container(context: Context) -> Iterator[Finding]:
     if machine.uid == 0 and machine.there(TEGRASTATS.path) == "absent":
         debug = "/sys/kernel/debug"
         given.append((f"{debug}/*", "root's tegrastats prints less", "-v", f"{debug}:{debug}:ro"))
-    lacks = [one for one in given if not machine.find(one[0])]
+    lacks = [row for row in given if not machine.find(row[0])]
     # The second process of a machine is the kernel's own. Few containers see it.
     if telemetry.processes is not None and machine.text("/proc/2/comm") != "kthreadd":
         lacks.append(("/proc of the host", "its processes have no names", "--pid", "host"))
@@ -123,12 +128,7 @@ def judge_power_mode(number: int | None, name: str | None, largest: PowerMode | 
 
 def judge_supply(columns: Mapping[str, float]) -> Finding:
     """Report rails and over-current alarms, and tell an alarm of a low voltage from the others."""
-    amperes, rails = signals.RAIL_AMPERES.by_label(columns), []
-    limits = signals.RAIL_LIMIT_WARNING.by_label(columns)
-    for rail, volts in signals.RAIL_VOLTS.by_label(columns).items():
-        limit = f" of {limits[rail]:.2f} A" if rail in limits else ""
-        current = f", {amperes[rail]:.2f} A{limit}" if rail in amperes else ""
-        rails.append(f"{rail} {volts:.2f} V{current}")
+    rails = _rails_in_words(columns)
     counts = signals.THROTTLE_EVENTS.by_label(columns)
     alarms = [f"{kind} {count:.0f}" for kind, count in counts.items()]
     check = Check("supply", rails=rails, alarms=alarms)
@@ -137,9 +137,10 @@ def judge_supply(columns: Mapping[str, float]) -> Finding:
         return check.note(message, "ls /sys/class/hwmon; in a container, mount /sys read-only")
     text = "; ".join([*rails, f"alarms since boot: {', '.join(alarms) or 'unknown'}"])
     meanings = signals.THROTTLE_UNDER_VOLTAGE.by_label(columns)
-    if low := [kind for kind, count in counts.items() if count and meanings.get(kind)]:
-        message = f"the supply voltage was too low: {low[0]} is the alarm for that; {text}"
-        return check.broken(message, "use a stronger supply, or a shorter or thicker cable")
+    for kind, count in counts.items():
+        if count and meanings.get(kind):
+            message = f"the supply voltage was too low: {kind} is the alarm for that; {text}"
+            return check.broken(message, "use a stronger supply, or a shorter or thicker cable")
     if any(counts.values()) and not meanings:
         message = f"{text}; which of them means a low voltage is not known for this chip"
         return check.note(message, "compare the voltages under load with those of the idle board")
@@ -147,6 +148,21 @@ def judge_supply(columns: Mapping[str, float]) -> Finding:
         message = f"{text}; they mean high current, normal in a mode without a limit"
         return check.note(message, "if clocks matter, choose a power mode with a limit")
     return check.good(text)
+
+
+def _rails_in_words(columns: Mapping[str, float]) -> list[str]:
+    """Return voltage, current and limit of each rail, as far as they are known."""
+    amperes = signals.RAIL_AMPERES.by_label(columns)
+    limits = signals.RAIL_LIMIT_WARNING.by_label(columns)
+    rails = []
+    for rail, volts in signals.RAIL_VOLTS.by_label(columns).items():
+        words = f"{rail} {volts:.2f} V"
+        if rail in amperes:
+            words += f", {amperes[rail]:.2f} A"
+            if rail in limits:
+                words += f" of {limits[rail]:.2f} A"
+        rails.append(words)
+    return rails
 
 
 _FIRST_GOOD_YEAR = 2024
@@ -158,7 +174,7 @@ _EARLY_SOCKETS = (
     "/run/udev/control",
 )
 _STEP_SECONDS = 120.0
-_UNITS = ((86400.0 * 365.25, "years"), (86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
+_UNITS = ((86400.0 * 365.25, "year"), (86400.0, "day"), (3600.0, "hour"), (60.0, "minute"))
 
 
 def check_clocks(context: Context) -> Iterator[Finding]:
@@ -204,14 +220,23 @@ def judge_step(created_seconds: float | None, wall_seconds: float, boot_seconds:
     step = wall_seconds - boot_seconds - created_seconds
     if abs(step) < _STEP_SECONDS:
         return Check("clock_step").good("the clock was not set since the board started")
-    length, unit = next(row for row in _UNITS if abs(step) >= row[0])
-    count = round(abs(step) / length)
+    way = "forward" if step > 0 else "back"
     return Check("clock_step", step_seconds=round(step)).note(
-        f"the clock was set {'forward' if step > 0 else 'back'} by"
-        f" {count} {unit if count > 1 else unit[:-1]} since the board started: a run"
+        f"the clock was set {way} by {_length_in_words(abs(step))} since the board started: a run"
         " across that is flagged clock_step",
         "a battery for the board's RTC, or start the service after time-sync.target",
     )
+
+
+def _length_in_words(seconds: float) -> str:
+    """Return a time of a minute or more in its largest unit.
+
+    >>> _length_in_words(86400), _length_in_words(150)
+    ('1 day', '2 minutes')
+    """
+    length, unit = next(row for row in _UNITS if seconds >= row[0])
+    count = round(seconds / length)
+    return f"1 {unit}" if count == 1 else f"{count} {unit}s"
 
 
 _GIB = 1 << 30
@@ -222,13 +247,21 @@ _DISK_BYTES, _FULL_DISK_BYTES = _GIB, 16 << 20
 def check_room(context: Context) -> Iterator[Finding]:
     """Check memory, swap, disk and the state directory."""
     machine, database = context.machine, context.config.store.path
-    models = [work.model for work in context.config.workloads if uses_tensorrt(work) and work.model]
-    paths = [machine.at(str(context.state_dir / model)) for model in models]
-    largest = max((path.stat().st_size for path in paths if is_file(path)), default=0)
-    yield judge_memory(machine.memory(), largest, context.needs_tensorrt)
+    yield judge_memory(machine.memory(), _largest_model_bytes(context), context.needs_tensorrt)
     directory = context.state_dir if database is None else database.parent
     yield judge_disk(machine.free_bytes(machine.at(str(directory))), directory)
     yield _check_state(machine, directory)
+
+
+def _largest_model_bytes(context: Context) -> int:
+    """Return the size of the largest model that TensorRT builds; 0 if there is none."""
+    largest = 0
+    for workload in context.config.workloads:
+        if uses_tensorrt(workload) and workload.model:
+            path = context.machine.at(str(context.state_dir / workload.model))
+            if is_file(path):
+                largest = max(largest, path.stat().st_size)
+    return largest
 
 
 def judge_memory(memory: HostMemory | None, model_bytes: int, needed: bool) -> Finding:
@@ -277,9 +310,10 @@ def _check_state(machine: Machine, directory: Path) -> Finding:
     if there == "there" and machine.may(path, os.W_OK | os.X_OK):
         return check.good(f"{path} is writable")
     if there == "absent":
-        parents = (str(one) for one in directory.parents)
-        parent = next((one for one in parents if machine.there(one) == "there"), "/")
-        if machine.may(parent, os.W_OK | os.X_OK):
+        parent = directory.parent
+        while machine.there(str(parent)) != "there" and parent != parent.parent:
+            parent = parent.parent
+        if machine.may(str(parent), os.W_OK | os.X_OK):
             return check.good(f"{path} will be created")
     elif machine.there("/run/systemd/system") == "there" and path.startswith("/var/lib/"):
         message = f"{path} is writable for the service, not for this user"
@@ -293,7 +327,7 @@ _POWER = tuple(f"/sys/devices/platform/{deep}*.nvdla*/power" for deep in ("", "*
 _TRACING = "/sys/kernel/tracing"
 _EVENTS = f"{_TRACING}/events/nvdla_ftrace"
 _FIRMWARE = "/sys/kernel/debug/nvdla0/firmware/utilization_rate"
-_ERRORS = ("error", "fail", "timeout", "timed out")
+_ERRORS = re.compile("error|fail|timeout|timed out", re.IGNORECASE)
 _READ_MESSAGES = "sudo dmesg | grep -i nvdla"
 
 
@@ -338,8 +372,10 @@ def _check_nodes(context: Context, nodes: list[str]) -> Finding:
         if context.board.container is not None:
             return check.missing(message, docker("--group-add", group))
         return check.missing(message, f'sudo usermod -aG {group} "$USER", and log in again')
-    there = "" if cores is None else f"; the module has {cores} core(s)"
-    return check.good(f"{', '.join(nodes)}{there}")
+    message = ", ".join(nodes)
+    if cores is not None:
+        message += f"; the module has {cores} core(s)"
+    return check.good(message)
 
 
 def judge_messages(records: Sequence[str] | None) -> Finding:
@@ -348,7 +384,7 @@ def judge_messages(records: Sequence[str] | None) -> Finding:
         message = "this user cannot read the driver's messages"
         return Check("dla_messages").note(message, _READ_MESSAGES)
     messages = [record for record in records if "nvdla" in record.lower()]
-    errors = [one for one in messages if any(word in one.lower() for word in _ERRORS)]
+    errors = [message for message in messages if _ERRORS.search(message)]
     check = Check("dla_messages", messages=len(messages), complaints=len(errors))
     if not errors:
         return check.good("the driver reported no error")
@@ -359,7 +395,10 @@ def judge_messages(records: Sequence[str] | None) -> Finding:
 
 def _check_runtime_power(machine: Machine) -> Finding:
     """Report whether the powered time of the DLA can be read; this needs no root."""
-    found = [one for one in machine.find(*_POWER) if machine.text(f"{one}/runtime_active_time")]
+    found = []
+    for directory in machine.find(*_POWER):
+        if machine.text(f"{directory}/runtime_active_time"):
+            found.append(directory)
     if found:
         message = f"powered time of {len(found)} core(s) can be read"
         return Check("dla_power", directories=found).good(message)

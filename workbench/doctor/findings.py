@@ -106,14 +106,11 @@ _JETSON_ARCHITECTURE = "aarch64"
 
 def read_board(machine: Machine) -> Board:
     """Return the board, by its device tree and release file."""
-    model, compatible = (read_device_tree(machine.root, key) for key in ("model", "compatible"))
+    model = read_device_tree(machine.root, "model")
+    compatible = read_device_tree(machine.root, "compatible")
     l4t = l4t_of(machine.text("/etc/nv_tegra_release"))
     module, cores = identify(compatible, model)
-    markers = ("/.dockerenv", "/run/.containerenv")
-    marker = next((path for path in markers if machine.there(path) == "there"), None)
-    # Every container of a pod has it: "Accessing the API from a Pod", Kubernetes documentation.
-    pod = "Kubernetes" if "KUBERNETES_SERVICE_HOST" in machine.environ else None
-    container = marker or machine.environ.get("container") or pod
+    container = _container_of(machine)
     is_jetson = module is not None or l4t is not None or "nvidia,tegra" in compatible
     has_other_gpu = NvmlSettings.has_driver(machine.root)
     may_hide_one = container is not None and machine.architecture == _JETSON_ARCHITECTURE
@@ -128,6 +125,16 @@ def read_board(machine: Machine) -> Board:
         l4t=l4t,
         container=container,
     )
+
+
+def _container_of(machine: Machine) -> str | None:
+    """Return the evidence that this is a container, or None."""
+    for marker in ("/.dockerenv", "/run/.containerenv"):
+        if machine.there(marker) == "there":
+            return marker
+    # Every container of a pod has it: "Accessing the API from a Pod", Kubernetes documentation.
+    is_pod = "KUBERNETES_SERVICE_HOST" in machine.environ
+    return machine.environ.get("container") or ("Kubernetes" if is_pod else None)
 
 
 def ends_within(seconds: float, name: str, work: Callable[[], None]) -> bool:

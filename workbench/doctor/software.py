@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ...collectors.backends.base import Backend
 from ...collectors.backends.tensorrt_probe import Capabilities
 from ...collectors.base import Stamped
 from ...collectors.board.boards import find_rail_rule
@@ -130,8 +131,9 @@ def _ask_nvml(
     if answer.status == 0:
         for line in answer.out.splitlines():
             with suppress(ParseError):
-                if isinstance(found := parse_nvml_line(line), GpuFacts):
-                    return found, ""
+                record = parse_nvml_line(line)
+                if isinstance(record, GpuFacts):
+                    return record, ""
     return None, answer.message or "no sample"
 
 
@@ -140,8 +142,12 @@ def judge_nvml(gpu: GpuFacts | None, problem: str) -> Finding:
     if gpu is None:
         message = f"no GPU load beside tegrastats: {problem}"
         return Check("nvml").missing(message, _NVML_REMEDY)
-    lacks = [what for what, names in _BESIDE.items() if all(one in gpu.refused for one in names)]
-    gives = [what for what in _BESIDE if what not in lacks]
+    gives, lacks = [], []
+    for what, names in _BESIDE.items():
+        if set(names) <= set(gpu.refused):
+            lacks.append(what)
+        else:
+            gives.append(what)
     check = Check("nvml", gpu=gpu.name, gives=gives, lacks=lacks)
     if not gives:
         return check.note(f"NVML of {gpu.name} supports none of {', '.join(lacks)}: it is not read")
@@ -202,11 +208,12 @@ def _judge_other_machine(context: Context, program: str) -> Finding:
         check = Check("telemetry", write=SIMULATOR_LINE)
         return check.missing(message, f"{SIMULATOR_LINE} in a file for -c", blocking=True)
     gpu, problem = _ask_nvml(machine, context.config.telemetry.nvml)
-    check = Check("telemetry", write=NVML_LINE, gpu=gpu.name if gpu else None)
     remedy = f"{NVML_LINE} in a file for -c"
     if gpu is not None:
+        check = Check("telemetry", write=NVML_LINE, gpu=gpu.name)
         return check.missing(f"{message}; NVML reports {gpu.name}", remedy, blocking=True)
     message += f"; an NVIDIA driver is here: {problem}"
+    check = Check("telemetry", write=NVML_LINE, gpu=None)
     return check.missing(message, f"{_NVML_REMEDY}; then {remedy}", blocking=True)
 
 
@@ -214,13 +221,16 @@ def _ask_socket(context: Context, socket: Finding) -> tuple[Finding, Sample | No
     """Return the finding and the first sample of a socket that this user can connect to."""
     machine, path = context.machine, str(socket.facts["path"])
     interval = _UNIT_INTERVAL.search(machine.text("/etc/default/tegrascope") or "")
-    seconds = max(context.telemetry_seconds, 2.5e-3 * int(interval[1]) if interval else 0.0)
+    seconds = context.telemetry_seconds
+    if interval is not None:
+        # Lines may come this far apart, in milliseconds, and the first one may just have passed.
+        seconds = max(seconds, 2.5e-3 * int(interval[1]))
     until = time.monotonic() + min(seconds, _SOCKET_SECONDS)
     problem = f"gives no sample within {seconds:g} s"
     try:
         with LineSocket(machine.at(path)) as peer:
-            while (left := until - time.monotonic()) > 0:
-                line = peer.read(left)
+            while time.monotonic() < until:
+                line = peer.read(max(until - time.monotonic(), 0))
                 if line is Quiet.END:
                     problem = "is closed before it gives a sample"
                     break
@@ -323,18 +333,22 @@ def check_inference(context: Context) -> Iterator[Finding]:
         yield judge_dla_cores(found, context.board)
     versions = {name: machine.package(name) for name in _CUDA_PYTHON}
     yield judge_cuda_python(versions, context.board.l4t, needed)
-    path = next((one for one in (TRTEXEC, "trtexec") if machine.which(one)), None)
-    if path is not None:
-        yield Check("trtexec", path=path).good(path)
-    else:
-        remedy = "sudo apt install libnvinfer-bin" if needed else None
-        yield Check("trtexec").note("no trtexec (only backend: trtexec needs it)", remedy)
+    yield _judge_trtexec(machine, needed)
     version = machine.package("onnxruntime") or machine.package("onnxruntime-gpu")
     if version:
         yield Check("onnxruntime", version=version).good(f"ONNX Runtime {version}")
     else:
         message = "no ONNX Runtime (only workloads on the CPU need it)"
         yield Check("onnxruntime").note(message, f"{PIP_INSTALL} onnx onnxruntime")
+
+
+def _judge_trtexec(machine: Machine, needed: bool) -> Finding:
+    """Report where trtexec is."""
+    for path in (TRTEXEC, "trtexec"):
+        if machine.which(path):
+            return Check("trtexec", path=path).good(path)
+    remedy = "sudo apt install libnvinfer-bin" if needed else None
+    return Check("trtexec").note("no trtexec (only backend: trtexec needs it)", remedy)
 
 
 # The value hides GPUs from CUDA; without any, CUDA has an error of its own for that.
@@ -349,8 +363,9 @@ def judge_cuda(answer: Answer, needed: bool, visible: str | None = None) -> Find
     """
     check, output = Check("cuda_driver"), _CUDA_OUTPUT.search(answer.out)
     if output is None and "libcuda.so.1" in answer.message:
-        message = "no CUDA driver"
-        return check.missing(message, _CUDA_REMEDY) if needed else check.note(message)
+        if not needed:
+            return check.note("no CUDA driver")
+        return check.missing("no CUDA driver", _CUDA_REMEDY)
     if output is None:
         message = f"the CUDA driver does not answer: {answer.message or answer.status}"
         return check.broken(message, _CUDA_REMEDY)
@@ -372,11 +387,14 @@ def _judge_tensorrt(found: Capabilities, needed: bool) -> Finding:
     version = found.versions.get("tensorrt")
     check = Check("tensorrt", version=version, device=found.device, dla_cores=found.dla_cores)
     if found.problem is None:
-        return check.good(f"TensorRT {version}{f' on {found.device}' if found.device else ''}")
+        place = f" on {found.device}" if found.device else ""
+        return check.good(f"TensorRT {version}{place}")
     message = f"no TensorRT: {found.problem}"
     if not needed:
         return check.note(message)
-    return check.finding("missing" if version is None else "broken", message, found.remedy)
+    if version is None:
+        return check.missing(message, found.remedy)
+    return check.broken(message, found.remedy)
 
 
 def judge_dla_cores(found: Capabilities, board: Board) -> Finding:
@@ -431,12 +449,13 @@ def judge_cuda_python(versions: Mapping[str, str | None], l4t: str | None, neede
 
     ``versions`` are by distribution. ``l4t`` determines CUDA and so the binding to install.
     """
-    name, version = next(((n, v) for n, v in versions.items() if v), (None, None))
-    if name is None or version is None:
-        if not needed:
-            return Check("cuda_python").note("no cuda-python")
-        return Check("cuda_python").missing("no cuda-python", f"{PIP_INSTALL} '{_binding_of(l4t)}'")
-    return Check("cuda_python", distribution=name, version=version).good(f"{name} {version}")
+    for name, version in versions.items():
+        if version:
+            check = Check("cuda_python", distribution=name, version=version)
+            return check.good(f"{name} {version}")
+    if not needed:
+        return Check("cuda_python").note("no cuda-python")
+    return Check("cuda_python").missing("no cuda-python", f"{PIP_INSTALL} '{_binding_of(l4t)}'")
 
 
 def _binding_of(l4t: str | None) -> str:
@@ -450,8 +469,10 @@ def _binding_of(l4t: str | None) -> str:
     major = int(l4t.split(".")[0])
     if major >= 38:
         return "cuda-python>=13"
-    # 11.8.2 is the newest that installs on the Python 3.8 of JetPack 5.
-    return "cuda-python<13" if major == 36 else "cuda-python==11.8.2"
+    if major == 36:
+        return "cuda-python<13"
+    # The newest that installs on the Python 3.8 of JetPack 5.
+    return "cuda-python==11.8.2"
 
 
 def check_workloads(context: Context) -> Iterator[Finding]:
@@ -466,8 +487,7 @@ def check_workloads(context: Context) -> Iterator[Finding]:
         if lack is None:
             yield check.good(f"{name} can run: {backend} on {device}")
         else:
-            problem, remedy = lack
-            yield check.missing(f"{name} cannot run: {problem}", remedy, blocking=True)
+            yield check.missing(f"{name} cannot run: {lack.problem}", lack.remedy, blocking=True)
 
 
 def _judge_config(context: Context) -> Finding:
@@ -479,55 +499,88 @@ def _judge_config(context: Context) -> Finding:
         )
     count = len(context.config.workloads)
     if problems:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        message = problems[0]
+        if len(problems) > 1:
+            message += f" (and {len(problems) - 1} more)"
         check = Check("config", path=str(path), workloads=count, problems=list(problems))
-        return check.broken(problems[0] + more, f"tegrascope check-config {path}", blocking=True)
+        return check.broken(message, f"tegrascope check-config {path}", blocking=True)
     check, advice = Check("config", path=str(path), workloads=count), context.config.advice()
     if advice:
         return check.note(f"{path} is good; {advice[0]}")
     return check.good(f"{path} is good, {count} workload(s)")
 
 
-def _find_lack(context: Context, workload: Workload) -> tuple[str, str] | None:
-    """Return the problem and remedy of the first requirement that is not met."""
-    machine, board, device = context.machine, context.board, workload.device
+class _Lack(NamedTuple):
+    """A requirement of a workload that is not met."""
+
+    problem: str
+    remedy: str
+
+
+def _find_lack(context: Context, workload: Workload) -> _Lack | None:
+    """Return the first requirement of a workload that is not met."""
     if workload.command is not None:
         program = workload.command[0]
-        if machine.which(program):
+        if context.machine.which(program):
             return None
-        return f"{program} does not exist", f"command: of {workload.name}"
-    model = workload.model or ""
+        return _Lack(f"{program} does not exist", f"command: of {workload.name}")
+    lack = _find_lack_of_files(context, workload)
+    if lack is not None:
+        return lack
+    backend = find_backend(workload.backend_in_force)
+    if backend.program is not None:
+        return _find_lack_of_program(context, workload, backend)
+    if backend.uses_tensorrt:
+        return _find_lack_of_tensorrt(context, workload, backend)
+    if backend.packages and not any(map(context.machine.package, backend.packages)):
+        return _Lack(f"no {backend.packages[0]}", backend.install)
+    return None
+
+
+def _find_lack_of_files(context: Context, workload: Workload) -> _Lack | None:
+    """Return which of a workload's own files cannot be used: its model or a plug-in."""
+    machine, model = context.machine, workload.model or ""
     if model and not model.startswith("builtin:"):
         path = str(context.state_dir / model)
         if not machine.can_read(path):
-            return f"{model} cannot be read", f"ls -l {model}; a path is best absolute"
+            return _Lack(f"{model} cannot be read", f"ls -l {model}; a path is best absolute")
         try:
             facts_of(machine.at(path))
         except UserError as error:
-            return error.message, error.remedy
+            return _Lack(error.message, error.remedy)
     for library in workload.plugins:
         if not machine.can_read(str(context.state_dir / library)):
-            return f"the plug-in library {library} cannot be read", f"ls -l {library}"
-    backend = find_backend(workload.backend_in_force)
-    if backend.program is not None:
-        path = workload.trtexec or backend.program
-        if machine.which(path) is None:
-            return f"no {path}", backend.install
-        if device in DLAS and board.dla_cores == 0:
-            return f"{board.module} has no DLA", "device: gpu"
-    elif backend.uses_tensorrt:
-        # The probe finds libraries that no package manager lists.
-        found = context.tensorrt
-        if found.problem is not None:
-            remedy = found.remedy or "see tensorrt, under inference"
-            return f"TensorRT cannot be used ({found.problem})", remedy
-        core, cores = device.removeprefix("dla"), found.dla_cores or 0
-        if core.isdecimal() and int(core) >= cores:
-            return f"TensorRT sees {cores} DLA core(s)", "see tensorrt_dla; or device: gpu"
-        if backend.library is not None and machine.library(backend.library) is None:
-            return f"no lib{backend.library}.so", backend.install
-    elif backend.packages and not any(map(machine.package, backend.packages)):
-        return f"no {backend.packages[0]}", backend.install
+            return _Lack(f"the plug-in library {library} cannot be read", f"ls -l {library}")
+    return None
+
+
+def _find_lack_of_program(
+    context: Context, workload: Workload, backend: type[Backend]
+) -> _Lack | None:
+    """Return what a back-end lacks that runs a program of TensorRT."""
+    path = workload.trtexec or backend.program or ""
+    if context.machine.which(path) is None:
+        return _Lack(f"no {path}", backend.install)
+    # Such a program cannot be asked how many cores it sees, so the module decides.
+    if workload.device in DLAS and context.board.dla_cores == 0:
+        return _Lack(f"{context.board.module} has no DLA", "device: gpu")
+    return None
+
+
+def _find_lack_of_tensorrt(
+    context: Context, workload: Workload, backend: type[Backend]
+) -> _Lack | None:
+    """Return what a back-end lacks that uses TensorRT's libraries."""
+    # The probe finds libraries that no package manager lists.
+    found = context.tensorrt
+    if found.problem is not None:
+        remedy = found.remedy or "see tensorrt, under inference"
+        return _Lack(f"TensorRT cannot be used ({found.problem})", remedy)
+    core, cores = workload.device.removeprefix("dla"), found.dla_cores or 0
+    if core.isdecimal() and int(core) >= cores:
+        return _Lack(f"TensorRT sees {cores} DLA core(s)", "see tensorrt_dla; or device: gpu")
+    if backend.library is not None and context.machine.library(backend.library) is None:
+        return _Lack(f"no lib{backend.library}.so", backend.install)
     return None
 
 
@@ -553,7 +606,9 @@ def check_service(context: Context) -> Iterator[Finding]:
     if port:
         local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         health = machine.get(local, port, "/healthz")
-        ready = machine.get(local, port, "/readyz") if health.status == 200 else health
+        ready = health
+        if health.status == 200:
+            ready = machine.get(local, port, "/readyz")
         yield judge_daemon(listen, health, ready)
 
 
@@ -563,7 +618,11 @@ def judge_unit(answer: Answer | None) -> Finding:
         return Check("service").note("no systemd here")
     if answer.status != 0:
         return Check("service").note(f"systemd does not answer: {answer.message}")
-    unit = dict(line.split("=", 1) for line in answer.out.splitlines() if "=" in line)
+    unit = {}
+    for line in answer.out.splitlines():
+        name, equals, value = line.partition("=")
+        if equals:
+            unit[name] = value
     state, enabled = unit.get("ActiveState", "unknown"), unit.get("UnitFileState", "")
     count = unit.get("NRestarts", "")
     restarts = int(count) if count.isdecimal() else 0
