@@ -7,8 +7,9 @@ made in one way everywhere.
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from secrets import randbits
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -77,17 +78,17 @@ class RunTimes:
         with self._lock:
             phases = self._work.setdefault(run_id, {})
             phases[phase] = Span(begin_ns=begin_ns, end_ns=max(begin_ns, end_ns))
-            _limit(self._work, lambda spans: any(s.end_ns == FAR_OFF_NS for s in spans.values()))
+            _limit(self._work, _is_at_work)
         if phase == "steady":
             self._on_edge()
 
     def end_work(self, run_id: str, ended_ns: int) -> None:
         """End the phases of a run that have not ended."""
         with self._lock:
-            phases = self._work.get(run_id, {})
-            going = {name: span for name, span in phases.items() if span.end_ns == FAR_OFF_NS}
-        for name, span in going.items():
-            self.set_work(run_id, name, span.begin_ns, ended_ns)
+            phases = dict(self._work.get(run_id, {}))
+        for name, span in phases.items():
+            if span.end_ns == FAR_OFF_NS:
+                self.set_work(run_id, name, span.begin_ns, ended_ns)
 
     def set_in_flight(
         self,
@@ -100,7 +101,7 @@ class RunTimes:
         span = Span(begin_ns=begin_ns, end_ns=end_ns)
         with self._lock:
             self._in_flight[run_id] = _InFlight(device, span)
-            _limit(self._in_flight, lambda one: one.span.end_ns == FAR_OFF_NS)
+            _limit(self._in_flight, lambda run: run.span.end_ns == FAR_OFF_NS)
 
     def in_flight_seconds(self, device: str, begin_ns: int, end_ns: int) -> float:
         """Return the seconds of a range in which any run was in flight on a device."""
@@ -113,12 +114,16 @@ class RunTimes:
 
     def others(self, run_id: str) -> dict[str, tuple[Span, ...]]:
         """Return the working phases of all other runs."""
+        others: dict[str, tuple[Span, ...]] = {}
         with self._lock:
-            return {
-                other: tuple(spans.values())
-                for other, spans in self._work.items()
-                if other != run_id
-            }
+            for other_id, spans in self._work.items():
+                if other_id != run_id:
+                    others[other_id] = tuple(spans.values())
+        return others
+
+
+def _is_at_work(spans: Mapping[PhaseName, Span]) -> bool:
+    return any(span.end_ns == FAR_OFF_NS for span in spans.values())
 
 
 _T = TypeVar("_T")
@@ -126,9 +131,14 @@ _T = TypeVar("_T")
 
 def _limit(runs: dict[str, _T], goes_on: Callable[[_T], bool]) -> None:
     """Remove the oldest run, and rather one that has ended, if there are too many."""
-    if len(runs) > _RUNS_AT_MOST:
-        ended = (one for one, value in runs.items() if not goes_on(value))
-        del runs[next(ended, next(iter(runs)))]
+    if len(runs) <= _RUNS_AT_MOST:
+        return
+    oldest = next(iter(runs))
+    for run_id, value in runs.items():
+        if not goes_on(value):
+            oldest = run_id
+            break
+    del runs[oldest]
 
 
 class Session:
@@ -243,17 +253,22 @@ class Session:
             timeline=self.timeline,
             energy=self.energy,
             live=self.live,
-            occupancy=lambda begin_ns, end_ns: {
-                int(device.removeprefix("dla")): self.load.busy_ratio(device, begin_ns, end_ns)
-                for device in devices
-                if device in DLAS
-            },
+            occupancy=partial(self._occupancy, devices),
             rule=rule,
             companions=companions,
             on_crash=self._on_crash,
             clock=self.clock,
         )
         return self._feed
+
+    def _occupancy(self, devices: Collection[str], begin_ns: int, end_ns: int) -> dict[int, float]:
+        """Return the share of a range in which a run was in flight, by number of DLA core."""
+        shares: dict[int, float] = {}
+        for device in devices:
+            if device in DLAS:
+                core = int(device.removeprefix("dla"))
+                shares[core] = self.load.busy_ratio(device, begin_ns, end_ns)
+        return shares
 
     def start(self) -> None:
         """Begin to read the source."""
@@ -272,7 +287,9 @@ class Session:
 
     def why(self) -> str | None:
         """Return why no samples come, if it is known."""
-        return None if self._feed is None else self._feed.why()
+        if self._feed is None:
+            return None
+        return self._feed.why()
 
     def await_first_sample(
         self, seconds: float, stopped: Callable[[], bool] = lambda: False, after_ns: int = 0
@@ -325,9 +342,12 @@ class Session:
     def pair(self, trace: RunTrace) -> RunReport:
         """Return the report of a run, paired with the telemetry of its window."""
         window = trace.telemetry_window()
+        samples = None
+        if window is not None:
+            samples = self.timeline.cut(window.begin_ns, window.end_ns)
         return correlate(
             trace,
-            None if window is None else self.timeline.cut(window.begin_ns, window.end_ns),
+            samples,
             rule=self.energy.rule,
             others=self.times.others(trace.run_id),
             environment=self.environment,
@@ -344,8 +364,12 @@ class Session:
         stored = self.store.finish(report)
         self.live.run_ended(report)
         self._on_report(report)
-        level = logging.INFO if report.outcome == "ok" and stored else logging.WARNING
-        _LOG.log(level, "%s%s", run_line(report), "" if stored else " · not stored yet")
+        if not stored:
+            _LOG.warning("%s · not stored yet", run_line(report))
+        elif report.outcome != "ok":
+            _LOG.warning("%s", run_line(report))
+        else:
+            _LOG.info("%s", run_line(report))
         return report
 
 
@@ -370,6 +394,9 @@ def begin_trace(job: Job, session: Session) -> RunTrace:
     """Return the trace of a run that starts now."""
     started_ns = session.clock.monotonic_ns()
     workload = job.workload
+    lateness_seconds: float | None = None
+    if job.due_ns is not None:
+        lateness_seconds = max(0, started_ns - job.due_ns) / 1e9
     return RunTrace(
         run_id=job.run_id,
         workload=workload.name,
@@ -383,7 +410,7 @@ def begin_trace(job: Job, session: Session) -> RunTrace:
         unit=workload.unit,
         process=workload.process,
         deadline_seconds=workload.deadline,
-        lateness_seconds=None if job.due_ns is None else max(0, started_ns - job.due_ns) / 1e9,
+        lateness_seconds=lateness_seconds,
     )
 
 
@@ -414,13 +441,17 @@ class InFlightRun:
                 session.times.set_work(trace.run_id, event.phase, begin_ns, event.at_ns)
         elif isinstance(event, Progress):
             _LOG.info("%s on %s %s", trace.workload, trace.device, event.doing)
-        elif isinstance(event, (Counted, Inferences)):
-            timed = event.latency_ns if isinstance(event, Inferences) else ()
-            count, units = len(timed), 0.0
-            if isinstance(event, Counted):
-                count, units = event.inferences or 0, event.units or 0.0
-            wall_seconds = session.clock.wall_ns() / 1e9
-            session.live.counted(trace.workload, event.run_id, count, timed, wall_seconds, 0, units)
+        elif isinstance(event, Inferences):
+            self._count(len(event.latency_ns), event.latency_ns)
+        elif isinstance(event, Counted):
+            self._count(event.inferences or 0, units=event.units or 0.0)
+
+    def _count(self, count: int, latency_ns: Sequence[int] = (), units: float = 0.0) -> None:
+        """Count completed inferences, and units of work, of the run so far."""
+        wall_seconds = self._session.clock.wall_ns() / 1e9
+        self._session.live.counted(
+            self.trace.workload, self.trace.run_id, count, latency_ns, wall_seconds, units=units
+        )
 
     def end(self) -> None:
         """Record the end of the run: from now on it draws no power."""
@@ -444,16 +475,23 @@ def make_order(job: Job, session: Session) -> Order:
     """Return the worker's order for a job."""
     workload = job.workload
     # A setting of a workload that is called as one of an order is the same.
-    shared = Order.model_fields.keys() & Workload.model_fields.keys()
-    given = {
+    settings: dict[str, object] = {}
+    for name in Order.model_fields.keys() & Workload.model_fields.keys():
+        settings[name] = getattr(workload, name)
+    program: Sequence[str] = ()
+    if workload.command is not None:
+        program = workload.command
+    elif workload.trtexec is not None:
+        program = (workload.trtexec,)
+    settings |= {
         "run_id": job.run_id,
         "backend": workload.backend_in_force,
         "model": workload.model or "",
         "model_directory": str(session.model_directory.absolute()),
         "engine_directory": str(session.engine_directory.absolute()),
-        "program": workload.command or (() if workload.trtexec is None else (workload.trtexec,)),
+        "program": program,
         "warm_up_seconds": workload.warm_up,
         "baseline_seconds": workload.baseline,
         "duration_seconds": workload.steady_seconds,
     }
-    return Order.model_validate({name: getattr(workload, name) for name in shared} | given)
+    return Order.model_validate(settings)

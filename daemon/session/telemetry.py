@@ -55,24 +55,28 @@ def board_root(telemetry: Telemetry) -> Path | None:
     """
     if not telemetry.settings.describes_this_board or telemetry.sysfs is False:
         return None
-    if telemetry.sysfs == "auto":
-        return Path("/") if is_tegra() else None
-    return Path("/") if telemetry.sysfs is True else Path(telemetry.sysfs)
+    if telemetry.sysfs == "auto" and not is_tegra():
+        return None
+    if telemetry.sysfs == "auto" or isinstance(telemetry.sysfs, bool):
+        return Path("/")
+    return Path(telemetry.sysfs)
 
 
 def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
     """Return the companions that are read with each line."""
     companions: list[Companion] = []
+    # The files and the trace of this machine do not belong to the lines of another one.
+    is_here = telemetry.settings.describes_this_board
     root = board_root(telemetry)
     if root is not None:
         from ...collectors.board.sysfs import RailCompanion, SysfsCompanion
 
         companions += [SysfsCompanion(root, clock=clock), RailCompanion(root, clock=clock)]
-    # The trace of this machine does not belong to the lines of another one.
-    is_here = telemetry.settings.describes_this_board
     if is_here and telemetry.dla_trace.is_asked_for:
         companions.append(_dla_trace(telemetry, clock))
-    board = root or (Path("/") if is_here else None)
+    board = root
+    if board is None and is_here:
+        board = Path("/")
     if telemetry.settings is not telemetry.nvml and telemetry.nvml.is_read_beside(board):
         companions.append(_nvml(telemetry, clock))
     return companions
@@ -141,7 +145,10 @@ def environment_of(
 
     Without a ``board``, its files or its rails identify it.
     """
-    root = None if telemetry is None else board_root(telemetry)
+    source: str | None = None
+    root: Path | None = None
+    if telemetry is not None:
+        source, root = telemetry.source, board_root(telemetry)
     facts = MachineFacts() if root is None else read_board_facts(root)
     return Environment(
         board=board or facts.board,
@@ -151,7 +158,7 @@ def environment_of(
         power_mode=facts.power_mode,
         clocks_locked=facts.clocks_locked,
         rail_sensors=dict(facts.rail_sensors),
-        telemetry_source=None if telemetry is None else telemetry.source,
+        telemetry_source=source,
         simulated=simulated,
         versions={"tegrascope": __version__, "python": python_version(), **facts.versions},
     )
@@ -159,7 +166,9 @@ def environment_of(
 
 def configured_board(config: Config) -> str | None:
     """Return the board that the configuration names."""
-    return config.board.name if config.board else config.telemetry.settings.board_name
+    if config.board is not None:
+        return config.board.name
+    return config.telemetry.settings.board_name
 
 
 class LoadSource:
@@ -183,7 +192,8 @@ class LoadSource:
         if column in values and not self.is_nvml:
             self._lacking = 0
         elif is_newest and by_nvml is not None and not self.is_nvml:
-            self._lacking = None if self._lacking is None else self._lacking + 1
+            if self._lacking is not None:
+                self._lacking += 1
             self.is_nvml = is_first = self._lacking in (None, _LACKING_LINES)
         if self.is_nvml:
             values.pop(column, None)
@@ -307,15 +317,16 @@ class TelemetryFeed:
         values = flatten(sample.value)
         if sample.late_seconds:
             values[LATE_SECONDS.column()] = sample.late_seconds
-        further, companions_up = self._read_companions() if is_newest else ({}, {})
+        further: Mapping[str, tuple[float, str]] = {}
+        companions_up: Mapping[str, bool] = {}
+        if is_newest:
+            further, companions_up = self._read_companions()
         sources = self._add(values, further, is_newest=is_newest)
         if self.collector.about is not self._about:
             self._describe(self.collector.about)
+        if self.energy.rule is None:
+            self._find_rail_rule(sample.value)
         # The counters first: a waiter on the timeline may look at them at once.
-        if self.energy.rule is None and (rule := find_rail_rule(sample.value.rails)) is not None:
-            self.energy.rule = rule
-            if self.live.snapshot.environment.board is None:
-                self.live.describe(board=rule.name)
         self.energy.feed(sample.monotonic_ns, values)
         if not self.timeline.append(sample.monotonic_ns, sample.wall_ns, values):
             if self.timeline.refused == 1:
@@ -323,7 +334,9 @@ class TelemetryFeed:
             return
         if not is_newest:
             return
-        begin_ns = sample.monotonic_ns if self._latest is None else self._latest.monotonic_ns
+        begin_ns = sample.monotonic_ns
+        if self._latest is not None:
+            begin_ns = self._latest.monotonic_ns
         with self._showing:
             self._latest = sample
             self.live.update(
@@ -338,6 +351,13 @@ class TelemetryFeed:
                 dla_occupancy=self.occupancy(begin_ns, sample.monotonic_ns),
             )
 
+    def _find_rail_rule(self, sample: Sample) -> None:
+        rule = find_rail_rule(sample.rails)
+        if rule is not None:
+            self.energy.rule = rule
+            if self.live.snapshot.environment.board is None:
+                self.live.describe(board=rule.name)
+
     def _add(
         self,
         values: dict[str, float],
@@ -349,42 +369,51 @@ class TelemetryFeed:
         load, by = further.get(GPU_LOAD.column(), (None, ""))
         if self._load_source.apply(values, load, is_newest=is_newest):
             _LOG.info("the GPU load is that of %s, as the lines of this session lack it", by)
-        line = self.collector.source.name
-        origins = {GPU_LOAD.column(): by if self._load_source.is_nvml else line}
+        line_source = self.collector.source.name
+        origins = {GPU_LOAD.column(): line_source}
+        if self._load_source.is_nvml:
+            origins[GPU_LOAD.column()] = by
         for column, (value, companion) in further.items():
             if column not in values and column not in origins:
                 values[column], origins[column] = value, companion
-        return {
-            row[0].family: origins.get(column, line)
-            for column in values
-            if (row := split(column)) is not None and row[0].family and row[0] in SHARED
-        }
+        sources: dict[str, str] = {}
+        for column in values:
+            parts = split(column)
+            if parts is None:
+                continue
+            signal = parts[0]
+            if signal.family and signal in SHARED:
+                sources[signal.family] = origins.get(column, line_source)
+        return sources
 
     def _read_companions(self) -> tuple[dict[str, tuple[float, str]], dict[str, bool]]:
         """Return the columns of all companions and of which one, and which have no problem.
 
         The first companion that has a column wins.
         """
-        found: dict[str, tuple[float, str]] = {}
+        values: dict[str, tuple[float, str]] = {}
         up: dict[str, bool] = {}
         for companion in reversed(self.companions):
             columns, problem = _read(companion)
             for column, value in columns.items():
-                found[column] = value, companion.name
+                values[column] = (value, companion.name)
                 if split(column) is None:  # for example an empty name where the row needs one
-                    self._columns_unknown += 1
-                    if len(self._logged) < _LOGGED_AT_MOST:
-                        what = f"no signal has the column {column}: it gets no metric; declare it"
-                        self._warn_once(f"{companion.name}: {what} in parsers/signals.py")
+                    self._count_unknown(column, companion.name)
             up[companion.name] = problem is None
             source = companion.source
             # A source logs its own outages.
             if problem is None or source is None or problem != source.problem:
                 self._outages[companion.name].note(problem)
-        return found, up
+        return values, up
 
-    def _warn_once(self, message: str) -> None:
-        if message not in self._logged:
+    def _count_unknown(self, column: str, companion: str) -> None:
+        """Count a value that no signal describes, and log each such column once."""
+        self._columns_unknown += 1
+        message = (
+            f"{companion}: no signal has the column {column}: it gets no metric; declare it in "
+            "parsers/signals.py"
+        )
+        if message not in self._logged and len(self._logged) < _LOGGED_AT_MOST:
             self._logged.add(message)
             _LOG.warning("%s", message)
 

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 from pydantic import model_validator as _model_validator
@@ -144,9 +144,14 @@ def read_mark(body: bytes) -> Begin | End | Whole:
     if not isinstance(document, dict):
         raise RefusedMarkError(400, "the body is not a JSON object", 'send {"event": "begin", …}')
     event = document.get("event")
-    kinds: dict[Any, type[Begin | End | Whole]] = {"begin": Begin, "end": End, None: Whole}
-    kind = kinds.get(event) if event is None or isinstance(event, str) else None
-    if kind is None:
+    kind: type[Begin | End | Whole]
+    if event is None:
+        kind = Whole
+    elif event == "begin":
+        kind = Begin
+    elif event == "end":
+        kind = End
+    else:
         raise RefusedMarkError(
             400, f"event is {str(event)[:40]!r}", "it is begin, end, or left out"
         )
@@ -199,7 +204,7 @@ class WindowKeeper(threading.Thread):
         """Close windows beyond their timeout; call this regularly."""
         now_ns = self._session.clock.monotonic_ns()
         with self._lock:
-            late = [one for one in self._open.values() if one.closes_ns <= now_ns]
+            late = [window for window in self._open.values() if window.closes_ns <= now_ns]
             for window in late:
                 del self._open[window.trace.run_id]
         for window in late:
@@ -212,7 +217,9 @@ class WindowKeeper(threading.Thread):
         self._check_running()
         if isinstance(mark, Begin):
             return self._begin(mark)
-        return {"run_id": self._end(mark) if isinstance(mark, End) else self._whole(mark)}
+        if isinstance(mark, End):
+            return {"run_id": self._end(mark)}
+        return {"run_id": self._whole(mark)}
 
     def _begin(self, mark: Begin) -> dict[str, object]:
         session, now_ns = self._session, self._session.clock.monotonic_ns()
@@ -294,7 +301,10 @@ class WindowKeeper(threading.Thread):
         return trace.run_id
 
     def _workload(self, mark: Begin | Whole) -> Workload:
-        known = {one.name: one for one in self._workloads() if one.is_window}
+        known: dict[str, Workload] = {}
+        for configured in self._workloads():
+            if configured.is_window:
+                known[configured.name] = configured
         workload = known.get(mark.workload)
         if workload is None:
             remedy = "configure it: {name: NAME, backend: window, device: gpu}"
@@ -344,13 +354,15 @@ class WindowKeeper(threading.Thread):
         trace.stages_ns = {name: array("q", each) for name, each in content.stages_ns.items()}
         trace.work_phases = content.phases
         trace.inference_count = content.inferences
-        trace.units = None if trace.unit is None else content.units
+        if trace.unit is not None:
+            trace.units = content.units
         trace.missed_inferences = content.misses
         trace.counts_inferences = content.inferences is not None or bool(content.start_ns)
         self._session.times.set_work(trace.run_id, "steady", begin_ns, end_ns)
         self._session.times.set_in_flight(trace.run_id, trace.device, begin_ns, end_ns)
-        is_ok = content.outcome == "ok"
-        reason = None if is_ok else content.reason or "the application gave no reason"
+        reason: str | None = None
+        if content.outcome != "ok":
+            reason = content.reason or "the application gave no reason"
         trace.finish(content.outcome, reason)
         self._ended.put(trace)
 
@@ -368,7 +380,10 @@ class WindowKeeper(threading.Thread):
 
     def run(self) -> None:
         """Pair ended windows until ``stop``."""
-        while (trace := self._ended.get()) is not None:
+        while True:
+            trace = self._ended.get()
+            if trace is None:
+                return
             try:
                 self._finish(trace)
             except Exception:
@@ -429,8 +444,10 @@ def _check_contents(content: Content, begin_ns: int, end_ns: int) -> None:
             what = f"start_ns.{number}: this inference is not wholly in the window"
             raise RefusedMarkError(400, what, "leave it out, or widen the window")
 
-    edges = [begin_ns, *(edge for one in content.phases for edge in (one.begin_ns, one.end_ns))]
-    names = {one.name for one in content.phases}
+    edges = [begin_ns]
+    for phase in content.phases:
+        edges += [phase.begin_ns, phase.end_ns]
+    names = {phase.name for phase in content.phases}
     if edges != sorted(edges) or edges[-1] > end_ns or len(names) > PHASE_NAMES_AT_MOST:
         what = "phases: they are not in order of time, not in the window, or of too many names"
         remedy = f"send each with begin_ns and end_ns, of up to {PHASE_NAMES_AT_MOST} names"
@@ -439,9 +456,15 @@ def _check_contents(content: Content, begin_ns: int, end_ns: int) -> None:
 
 def _check_steps(end: End, begin_ns: int, end_ns: int, *, planned: bool) -> None:
     """Raise if on-steps are not planned, not in order, or not in the window."""
-    edges = [begin_ns, *(edge for step in end.on_steps for edge in step[:2]), end_ns]
-    ascend = all(a < b for a, b in pairwise(edges[1:-1])) and edges == sorted(edges)
-    if end.on_steps and not (planned and ascend and all(one.pieces > 0 for one in end.on_steps)):
+    if not end.on_steps:
+        return
+    edges: list[int] = []
+    for step in end.on_steps:
+        edges += [step.begin_ns, step.end_ns]
+    increase = all(earlier < later for earlier, later in pairwise(edges))
+    are_inside = begin_ns <= edges[0] and edges[-1] <= end_ns
+    have_pieces = all(step.pieces > 0 for step in end.on_steps)
+    if not (planned and increase and are_inside and have_pieces):
         raise RefusedMarkError(
             400,
             "on_steps: they are [begin_ns, end_ns, pieces] in order, within a lock-in window",

@@ -172,7 +172,7 @@ def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):
     """When our own code fails on a run, that run is failed and over, and the lane goes on."""
     runner = bench.executor(good())
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         monkeypatch.undo()
         raise ZeroDivisionError
 
