@@ -4,10 +4,10 @@ import logging
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import islice, takewhile
+from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeAlias
 
@@ -67,7 +67,8 @@ class _Entry:
     def _moments_ns(self, wall_ns: int) -> Iterator[int]:
         # Naive local times: timestamp() then handles summer time, a fixed offset would not.
         local = datetime.fromtimestamp(wall_ns / 1e9)
-        return (int(one.timestamp() * 1e9) for one in CronSim(str(self.workload.cron), local))
+        for moment in CronSim(str(self.workload.cron), local):
+            yield int(moment.timestamp() * 1e9)
 
     def next_cron(self, now: Now) -> None:
         self.wall_ns = next(self._moments_ns(now.wall_ns))
@@ -75,8 +76,11 @@ class _Entry:
 
     def skip_cron(self, now: Now) -> int:
         """Advance to the first cron time after now, and return the number of skipped ones."""
-        moments = islice(self._moments_ns(self.wall_ns), _MISSED_AT_MOST)
-        missed = sum(1 for _ in takewhile(lambda moment: moment <= now.wall_ns, moments))
+        missed = 0
+        for moment_ns in islice(self._moments_ns(self.wall_ns), _MISSED_AT_MOST):
+            if moment_ns > now.wall_ns:
+                break
+            missed += 1
         self.next_cron(now)
         return missed
 
@@ -134,25 +138,32 @@ class Scheduler:
         counted in ``missed``, and run once more only with ``missed: run_once``. After a step of the
         wall clock, cron workloads get their next time after the step.
         """
-        offset_ns = now.wall_ns - now.monotonic_ns
-        if abs(offset_ns - self._offset_ns) > _STEP_NS:
-            self._offset_ns = offset_ns
-            for entry in self._entries:
-                if entry.workload.cron is not None:
-                    entry.next_cron(now)
+        self._look_at_wall_clock(now)
         jobs = []
         for entry in sorted(self._entries, key=attrgetter("due_ns")):
             if entry.due_ns > now.monotonic_ns:
                 break
             job = Job(entry.workload, entry.due_ns)
-            is_cron = entry.workload.cron is not None
-            missed = entry.skip_cron(now) if is_cron else entry.skip_periods(now)
+            if entry.workload.cron is not None:
+                missed = entry.skip_cron(now)
+            else:
+                missed = entry.skip_periods(now)
             if missed:
                 name = entry.workload.name
                 self.missed[name] = self.missed.get(name, 0) + missed
             if not missed or entry.workload.missed == "run_once":
                 jobs.append(job)
         return jobs
+
+    def _look_at_wall_clock(self, now: Now) -> None:
+        """Plan the cron workloads again if the wall clock was set."""
+        offset_ns = now.wall_ns - now.monotonic_ns
+        if abs(offset_ns - self._offset_ns) <= _STEP_NS:
+            return
+        self._offset_ns = offset_ns
+        for entry in self._entries:
+            if entry.workload.cron is not None:
+                entry.next_cron(now)
 
 
 class _Run(NamedTuple):
@@ -192,33 +203,45 @@ class Guard:
         snapshot, now_ns = self._snapshot(), self._now_ns()
         is_fresh = any(source.is_fresh(now_ns) for source in snapshot.sources)
         values = snapshot.values if is_fresh else {}
-        for guards, name in ((workload.guards, workload.name), (everywhere, None)):
-            guard = "its guard" if name else "the guard of all workloads"
-            for zone, limit in guards.skip_above_celsius.items():
-                celsius = values.get(signals.TEMPERATURE.column(zone))
-                if celsius is not None and celsius > limit:
-                    words = f"{zone} has {celsius:.1f} °C, and {guard} is {limit:g} °C"
-                    yield "guard_temperature", words
-            if (least := guards.skip_below_battery) is not None:
-                charges = signals.BATTERY_CHARGE.by_label(values).values()
-                if charges and (charge := min(charges)) < least:
-                    words = f"the battery has {charge:.0%}, and {guard} is {least:.0%}"
-                    yield "guard_battery", words
-            if (most := guards.duty) is not None and self._share(name, now_ns) > most:
-                share, whose = self._share(name, now_ns), "its runs" if name else "all runs"
-                words = f"{whose} took {share:.1%} of the last hour, and {guard} is {most:.1%}"
-                yield "guard_duty", words
+        own_share = self._share(workload.name, now_ns)
+        yield from _refusals_of(workload.guards, values, own_share, "its guard", "its runs")
+        share = self._share(None, now_ns)
+        yield from _refusals_of(everywhere, values, share, "the guard of all workloads", "all runs")
 
     def _share(self, workload: str | None, now_ns: int) -> float:
         """Return the share of the last hour, or of the time since the start, that runs took."""
         since_ns = max(self._began_ns, now_ns - round(_DUTY_SECONDS * 1e9))
+        took_ns = 0
         with self._lock:
-            took_ns = sum(
-                run.end_ns - max(run.begin_ns, since_ns)
-                for run in self._runs
-                if run.end_ns > since_ns and workload in (None, run.workload)
-            )
+            for run in self._runs:
+                if run.end_ns > since_ns and workload in (None, run.workload):
+                    took_ns += run.end_ns - max(run.begin_ns, since_ns)
         return took_ns / max(now_ns - since_ns, 1)
+
+
+def _refusals_of(
+    guards: Guards, values: Mapping[str, float], share: float, guard: str, runs: str
+) -> Iterator[Refusal]:
+    """Yield each reason of some guards why a run may not begin.
+
+    Args:
+        values: The newest telemetry; empty if it is old.
+        share: Share of the last hour that the runs of the guard took.
+        guard: What to call the guard, and ``runs`` its runs.
+    """
+    for zone, limit in guards.skip_above_celsius.items():
+        celsius = values.get(signals.TEMPERATURE.column(zone))
+        if celsius is not None and celsius > limit:
+            words = f"{zone} has {celsius:.1f} °C, and {guard} is {limit:g} °C"
+            yield "guard_temperature", words
+    least_charge = guards.skip_below_battery
+    charges = signals.BATTERY_CHARGE.by_label(values).values()
+    if least_charge is not None and charges and min(charges) < least_charge:
+        words = f"the battery has {min(charges):.0%}, and {guard} is {least_charge:.0%}"
+        yield "guard_battery", words
+    if guards.duty is not None and share > guards.duty:
+        words = f"{runs} took {share:.1%} of the last hour, and {guard} is {guards.duty:.1%}"
+        yield "guard_duty", words
 
 
 @dataclass
@@ -238,14 +261,16 @@ class RunQueues:
         """Return the waiting run that may begin now on a device without a run."""
         if any(job.workload.exclusive for job in self.in_flight):
             return None
-        seen = set()
+        devices_seen = set()
         for job in self.waiting:
-            if job.workload.device not in seen:
-                seen.add(job.workload.device)
-                if job.workload.exclusive and (self.in_flight or job.workload.device != device):
-                    return None
-                if job.workload.device == device:
-                    return job
+            if job.workload.device in devices_seen:
+                continue
+            devices_seen.add(job.workload.device)
+            is_of_device = job.workload.device == device
+            if job.workload.exclusive and (self.in_flight or not is_of_device):
+                return None
+            if is_of_device:
+                return job
         return None
 
     def why_busy(self, workload: Workload) -> str | None:
@@ -296,7 +321,7 @@ class ExecutorThread(threading.Thread):
         waiting, refused = self._queues.waiting, job
         with self._changed:
             busy = self._queues.why_busy(job.workload)
-            own = next((one for one in waiting if one.workload.name == job.workload.name), None)
+            own = self._waiting_of(job.workload.name)
             guard = self._refusal(job.workload)
             reason: SkipReason
             if self._stopping:
@@ -316,22 +341,36 @@ class ExecutorThread(threading.Thread):
                 return None
         self._refuse(refused, "skipped", sentence, reason)
         self._session.live.skipped(reason)
-        return sentence if refused is job else None
+        if refused is not job:
+            return None
+        return sentence
+
+    def _waiting_of(self, workload: str) -> Job | None:
+        """Return the job of a workload that waits, if there is one."""
+        for job in self._queues.waiting:
+            if job.workload.name == workload:
+                return job
+        return None
 
     def keep(self, workloads: Collection[Workload]) -> None:
         """Drop waiting jobs of other workloads, and end a worker without work."""
         with self._changed:
             dropped = self._drop(lambda job: job.workload not in workloads)
-            self._unused = not any(one.device == self.executor.device for one in workloads)
+            devices = {workload.device for workload in workloads}
+            self._unused = self.executor.device not in devices
             self._changed.notify_all()
         for job in dropped:
             self._refuse(job, "cancelled", "the configuration was changed")
 
     def _drop(self, is_dropped: Callable[[Job], bool]) -> list[Job]:
         """Take waiting jobs of this device out of the queues, and return them."""
-        waiting, device = self._queues.waiting, self.executor.device
-        dropped = [job for job in waiting if job.workload.device == device and is_dropped(job)]
-        waiting[:] = [job for job in waiting if job not in dropped]
+        dropped, staying = [], []
+        for job in self._queues.waiting:
+            if job.workload.device == self.executor.device and is_dropped(job):
+                dropped.append(job)
+            else:
+                staying.append(job)
+        self._queues.waiting[:] = staying
         return dropped
 
     def cancel(self) -> None:
@@ -413,5 +452,5 @@ class ExecutorThread(threading.Thread):
 
 def _is_missed(waiting: Job, job: Job) -> bool:
     """Return whether a planned run takes the place of an earlier one that waits to be alone."""
-    workload, due = job.workload, (job.due_ns, waiting.due_ns)
-    return workload.exclusive and workload.missed == "skip" and None not in due
+    are_planned = job.due_ns is not None and waiting.due_ns is not None
+    return are_planned and job.workload.exclusive and job.workload.missed == "skip"

@@ -308,10 +308,11 @@ class Service:
 
     def start_run(self, name: str) -> str:
         """Run a configured workload now and return the run's id, or raise ``UserError``."""
-        workload = next((one for one in self.config.workloads if one.name == name), None)
-        if workload is None:
-            known = ", ".join(one.name for one in self.config.workloads) or "none"
+        workloads = {workload.name: workload for workload in self.config.workloads}
+        if name not in workloads:
+            known = ", ".join(workloads) or "none"
             raise UserError(f"no workload {name}", f"configured are: {known}")
+        workload = workloads[name]
         if workload.is_window:
             raise UserError(f"{name} is run by its own application", "see POST /api/v1/windows")
         job = Job(workload)
@@ -322,9 +323,10 @@ class Service:
 
     def problem(self) -> str | None:
         """Return why the daemon is not ready (telemetry before the store), or ``None``."""
-        store = self._store.problem
         problem = self._failure or self._telemetry_problem()
-        return problem or (store and f"the store does not write: {store}")
+        if problem is None and self._store.problem is not None:
+            return f"the store does not write: {self._store.problem}"
+        return problem
 
     def note(self) -> str | None:
         """Return the limitations of a daemon that is ready, or ``None``."""
@@ -349,8 +351,11 @@ class Service:
         now_ns = self._clock.monotonic_ns()
         for source in self.live.snapshot.sources:
             if not source.is_fresh(now_ns):
+                problem = f"no fresh sample from {source.name}"
                 why = self.session.why()
-                return f"no fresh sample from {source.name}" + (f": {why}" if why else "")
+                if why is not None:
+                    problem = f"{problem}: {why}"
+                return problem
         return None
 
     def planned(self) -> list[tuple[Workload, int]]:
@@ -379,7 +384,7 @@ class Service:
         self.session.start()
 
     def _plan(self, config: Config) -> None:
-        workloads = tuple(one for one in config.workloads if not one.is_window)
+        workloads = tuple(workload for workload in config.workloads if not workload.is_window)
         for workload in workloads:
             if workload.device not in self._runners:
                 cwd = self._state_dir if is_directory(self._state_dir) else None
@@ -390,9 +395,9 @@ class Service:
                 runner.start()
                 self._runners[workload.device] = runner
         self.live.set_workloads(
-            {one.name: one.device for one in config.workloads},
-            {one.name: one.labels for one in config.workloads},
-            {one.name: one.deadline for one in config.workloads},
+            {workload.name: workload.device for workload in config.workloads},
+            {workload.name: workload.labels for workload in config.workloads},
+            {workload.name: workload.deadline for workload in config.workloads},
         )
         with self._planning:
             self._scheduler.replan(workloads, self._now())
@@ -416,7 +421,9 @@ class Service:
             self._scheduler.missed.clear()
             next_ns = self._scheduler.next_ns()
             look_ns = now.monotonic_ns + self._periods.schedule_ns
-            self._clock.wait(self._replan, look_ns if next_ns is None else min(look_ns, next_ns))
+            if next_ns is not None:
+                look_ns = min(look_ns, next_ns)
+            self._clock.wait(self._replan, look_ns)
             self._replan.clear()
 
     def _keep_house(self) -> None:
@@ -449,10 +456,12 @@ class Service:
                 if now_ns - done_ns[chore] > period_ns:
                     done_ns[chore] = now_ns
                     chore()
-            kept_alive = self.config.telemetry.settings.is_kept_alive
+            telemetry_problem: str | None = None
+            if self.config.telemetry.settings.is_kept_alive:
+                telemetry_problem = self._telemetry_problem()
             self._watchdog.look(
                 self._clock.monotonic_ns(),
-                telemetry=self._telemetry_problem() if kept_alive else None,
+                telemetry=telemetry_problem,
                 status=self.status(),
             )
 
