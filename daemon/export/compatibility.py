@@ -34,7 +34,7 @@ class ToolRow(Family):
     """A metric of another tool.
 
     Attributes:
-        of: Our signals, the first that has a value counts, at its largest; or a function for a value that is no signal.
+        of: Our signals, the first that has a value counts, at its largest; or a function for a value that no signal has.
         factor: From our unit to that of the metric.
         part: Beginning of the variable part of the signal's columns, in lower case.
     """
@@ -46,8 +46,8 @@ class ToolRow(Family):
     def value(self, moment: _Moment) -> float | None:
         """Return the value in the tool's unit; None if the board does not give it."""
         if callable(self.of):
-            found = self.of(moment)
-            return None if found is None else found * self.factor
+            value = self.of(moment)
+            return None if value is None else value * self.factor
         for signal in self.of:
             columns = signal.by_label(moment.values).items()
             values = [value for name, value in columns if name.lower().startswith(self.part)]
@@ -57,13 +57,16 @@ class ToolRow(Family):
 
 
 def _watts(moment: _Moment) -> float | None:
-    rule, power = moment.rule, signals.RAIL_POWER.by_label(moment.values)
-    return None if rule is None else rule.watts(power)
+    if moment.rule is None:
+        return None
+    return moment.rule.watts(signals.RAIL_POWER.by_label(moment.values))
 
 
 def _free(moment: _Moment) -> float | None:
     used, total = _USED.value(moment), _TOTAL.value(moment)
-    return None if used is None or total is None else total - used
+    if used is None or total is None:
+        return None
+    return total - used
 
 
 _MIB, _PERCENT = 2**-20, 100.0

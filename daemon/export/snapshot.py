@@ -22,7 +22,6 @@ LATENCY_BOUNDS_SECONDS = (
     0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0,
 )  # fmt: skip
 _FAILURES = ("failed", "timeout")
-_UNSUCCESSFUL = (*_FAILURES, "skipped")
 LATENESS_BOUNDS_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -214,7 +213,7 @@ class LiveState:
         A known workload keeps its counts unless its device changed.
         """
         with self._lock:
-            kept = {}
+            workloads = {}
             for name, device in devices.items():
                 state = self.snapshot.workloads.get(name)
                 if state is None or state.device != device:
@@ -222,15 +221,11 @@ class LiveState:
                 deadline = deadlines.get(name)
                 if state.deadline_seconds != deadline:
                     state = replace(state, misses=MissCount())
-                given = settings.get(name, {})
-                same_unit = given.get("unit") == state.settings.get("unit")
-                kept[name] = replace(
-                    state,
-                    settings=given,
-                    units=state.units if same_unit else 0.0,
-                    deadline_seconds=deadline,
-                )
-            self._replace(workloads=MappingProxyType(kept))
+                labels = settings.get(name, {})
+                if labels.get("unit") != state.settings.get("unit"):
+                    state = replace(state, units=0.0)
+                workloads[name] = replace(state, settings=labels, deadline_seconds=deadline)
+            self._replace(workloads=MappingProxyType(workloads))
 
     def run_began(
         self, workload: str, run_id: str, lateness_seconds: float | None, wall_seconds: float
@@ -266,21 +261,19 @@ class LiveState:
             if state is None:
                 return
             seconds = [latency / 1e9 for latency in latency_ns]
-            latency = state.latency.observed(seconds, run_id, wall_seconds)
-            inferences = state.inferences + count
-            misses, limit = state.misses, state.deadline_seconds
-            late = [one for one in seconds if limit is not None and one > limit]
-            latest = misses.exemplar
+            late: list[float] = []
+            if state.deadline_seconds is not None:
+                late = [latency for latency in seconds if latency > state.deadline_seconds]
+            latest = state.misses.exemplar
             if late:
                 latest = Exemplar({"run_id": run_id}, late[-1], wall_seconds)
-            misses = MissCount(misses.count + max(missed, len(late)), latest)
             self._replace_workload(
                 replace(
                     state,
-                    inferences=inferences,
+                    inferences=state.inferences + count,
                     units=state.units + units,
-                    latency=latency,
-                    misses=misses,
+                    latency=state.latency.observed(seconds, run_id, wall_seconds),
+                    misses=MissCount(state.misses.count + max(missed, len(late)), latest),
                 )
             )
 
@@ -290,26 +283,26 @@ class LiveState:
             state = self.snapshot.workloads.get(report.workload)
             if state is None:
                 return
-            is_ok, energy = report.outcome == "ok", report.energy
-            is_bad = report.outcome in _UNSUCCESSFUL and report.skip_reason != "guard_duty"
-            runs = {**state.runs, report.outcome: state.runs.get(report.outcome, 0) + 1}
-            if energy is not None:
+            if report.energy is not None:
                 state = replace(
                     state,
-                    gross_joules=_sum(state.gross_joules, energy.gross_joules),
-                    net_joules=_sum(state.net_joules, energy.net_joules),
+                    gross_joules=_sum(state.gross_joules, report.energy.gross_joules),
+                    net_joules=_sum(state.net_joules, report.energy.net_joules),
                 )
-            self._replace_workload(
-                replace(
-                    state,
-                    runs=MappingProxyType(runs),
-                    failures=0 if is_ok else state.failures + (report.outcome in _FAILURES),
-                    unsuccessful=0 if is_ok else state.unsuccessful + is_bad,
-                    active_run=None if state.active_run == report.run_id else state.active_run,
-                    last_good=report if is_ok else state.last_good,
-                    cold_start=report.cold_start_seconds or state.cold_start,
+            if report.outcome == "ok":
+                state = replace(state, failures=0, unsuccessful=0, last_good=report)
+            elif report.outcome in _FAILURES:
+                state = replace(
+                    state, failures=state.failures + 1, unsuccessful=state.unsuccessful + 1
                 )
-            )
+            elif report.outcome == "skipped" and report.skip_reason != "guard_duty":
+                state = replace(state, unsuccessful=state.unsuccessful + 1)
+            if state.active_run == report.run_id:
+                state = replace(state, active_run=None)
+            if report.cold_start_seconds:
+                state = replace(state, cold_start=report.cold_start_seconds)
+            runs = {**state.runs, report.outcome: state.runs.get(report.outcome, 0) + 1}
+            self._replace_workload(replace(state, runs=MappingProxyType(runs)))
 
     def skipped(self, reason: SkipReason, count: int = 1) -> None:
         """Record scheduled runs that did not start."""
@@ -320,5 +313,7 @@ class LiveState:
 
 
 def _sum(so_far: float | None, more: float | None) -> float | None:
+    if more is None:
+        return so_far
     # A counter must not fall: a net energy below zero is within its uncertainty.
-    return so_far if more is None else (so_far or 0.0) + max(0.0, more)
+    return (so_far or 0.0) + max(0.0, more)
