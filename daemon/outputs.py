@@ -1,4 +1,4 @@
-"""Where the results of all commands go: a file that appears whole, or standard output."""
+"""The outputs of all commands: a file that appears whole, or standard output."""
 
 import errno
 import os

@@ -19,10 +19,14 @@ _LARGE = ("", "k", "M", "G", "T", "P")
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows of cells below their titles, in columns as wide as their widest cell."""
-    lines = [[printable(cell) for cell in row] for row in (titles, *rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        print("  ".join(map(str.ljust, line, widths)).rstrip())
+    lines: list[list[str]] = []
+    widths = [0] * len(titles)
+    for row in (titles, *rows):
+        cells = [printable(cell) for cell in row]
+        widths = [max(width, len(cell)) for width, cell in zip(widths, cells, strict=True)]
+        lines.append(cells)
+    for cells in lines:
+        print("  ".join(map(str.ljust, cells, widths)).rstrip())
 
 
 def open_standard_streams() -> bool:
@@ -84,7 +88,8 @@ def progress(
     total = 0
     for path in paths:
         with suppress(OSError):  # reported where it is read
-            total += path.stat().st_size if isinstance(path, Path) and is_file(path) else 0
+            if isinstance(path, Path) and is_file(path):
+                total += path.stat().st_size
     shows_results = output is None and sys.stdout is not None and sys.stdout.isatty()
     if total < LONG_WORK_BYTES or shows_results or not sys.stderr.isatty():
         yield lambda _: None
@@ -152,5 +157,10 @@ def amount(count: int | None, unit: str) -> str:
     value, at = float(count), 0
     while value >= 999.5 and at < len(_LARGE) - 1:
         value, at = value / 1000, at + 1
-    decimals = 0 if at == 0 or value >= 99.95 else 1 if value >= 9.995 else 2
+    # Three digits: a value that rounds to 10.0 or to 100 has fewer decimals.
+    decimals = 2
+    if at == 0 or value >= 99.95:
+        decimals = 0
+    elif value >= 9.995:
+        decimals = 1
     return f"{value:.{decimals}f} {_LARGE[at]}{unit}"

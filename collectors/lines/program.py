@@ -159,13 +159,15 @@ class ProcessSource(_LiveSource):
         """Return why the lines of a peer ended; None if the next peer has lines already."""
         assert isinstance(child, LineChild)
         if why is Quiet.TIMEOUT:
-            found = f"printed nothing for {self.silence_seconds:g} s"
+            how = f"printed nothing for {self.silence_seconds:g} s"
         elif child.returncode is not None and child.returncode < 0:
-            found = f"was ended by signal {-child.returncode}"
+            how = f"was ended by signal {-child.returncode}"
         else:
-            found = f"ended with status {child.returncode}"
-        words = f" ({' | '.join(child.last_words)})" if child.last_words else ""
-        return f"{self._argv[0]} {found}{words}: it is being started again"
+            how = f"ended with status {child.returncode}"
+        words = ""
+        if child.last_words:
+            words = f" ({' | '.join(child.last_words)})"
+        return f"{self._argv[0]} {how}{words}: it is being started again"
 
 
 class LineSocket(DescriptorReader):
@@ -218,8 +220,8 @@ class SocketLines(ProcessSource):
 
     def _describe_end(self, why: Quiet, child: LineReader) -> str | None:  # noqa: ARG002
         unit = f"journalctl -u 'tegrascope-{Path(self._argv[0]).stem}@*' may say why"
-        found = _describe_quiet(why, self.silence_seconds)
-        return f"{self._argv[0]} {found}: it is being connected again ({unit})"
+        how = _describe_quiet(why, self.silence_seconds)
+        return f"{self._argv[0]} {how}: it is being connected again ({unit})"
 
 
 class SocketSource(ProcessSource):
@@ -342,13 +344,13 @@ class SocketSource(ProcessSource):
     def _describe_end(self, why: Quiet, child: LineReader) -> str | None:
         if isinstance(child, LineChild):
             return self._describe_own_end(why, child)
-        found = f"{self._path} {_describe_quiet(why, self.silence_seconds)}"
+        problem = f"{self._path} {_describe_quiet(why, self.silence_seconds)}"
         journal = "(journalctl -u 'tegrascope-tegrastats@*')"
         if child.has_given:
             self._try_in(0.0)
             self._mute_seconds = MUTE_SOCKET_SECONDS[0]
-            return f"{found}: it is being connected again {journal}"
-        self._socket_problem = f"{found} {journal}"
+            return f"{problem}: it is being connected again {journal}"
+        self._socket_problem = f"{problem} {journal}"
         return self._with_socket_problem(self._own_problem)
 
     def _describe_own_end(self, why: Quiet, child: LineChild) -> str | None:

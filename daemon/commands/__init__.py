@@ -60,8 +60,9 @@ def find_state_dir(
     """Return the state directory that has a file, ours first; else that of the service."""
     own = own or default_state_dir()
     # Unlike ``exists``, this is no error where a directory may not be searched.
-    is_ours = os.access(own / content, os.F_OK) or not os.access(installed, os.F_OK)
-    return own if is_ours else installed
+    if os.access(own / content, os.F_OK) or not os.access(installed, os.F_OK):
+        return own
+    return installed
 
 
 def reader(
@@ -114,9 +115,11 @@ def devices(text: str, known: Sequence[str] = ("gpu", "dla0", "dla1", "cpu")) ->
     """Read accelerators, each once."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     wrong = [name for name in names if name not in known]
-    if wrong or not names:
-        problem = f"{wrong[0]!r} is not an accelerator" if wrong else "no accelerator is given"
-        raise argparse.ArgumentTypeError(f"{problem}; use {', '.join(known)}")
+    if wrong:
+        problem = f"{wrong[0]!r} is not an accelerator; use {', '.join(known)}"
+        raise argparse.ArgumentTypeError(problem)
+    if not names:
+        raise argparse.ArgumentTypeError(f"no accelerator is given; use {', '.join(known)}")
     return names
 
 
@@ -147,13 +150,16 @@ def input_shape(text: str) -> "tuple[str, InputShape]":
     """
     from ...parsers.inference.events import InputShape
 
-    found = _SHAPE.fullmatch(text)
-    if found is None:
+    match = _SHAPE.fullmatch(text)
+    if match is None:
         words = "is not a shape, as images:1x3x640x640 or images:SHAPE:MIN:OPT:MAX"
         raise argparse.ArgumentTypeError(f"{text!r} {words}")
-    lengths = {name: of.split("x") for name, of in found.groupdict().items() if of is not None}
+    lengths: dict[str, list[str]] = {}
+    for name, shape in match.groupdict().items():
+        if shape is not None:
+            lengths[name] = shape.split("x")
     try:
-        return found[1], InputShape.model_validate(lengths)
+        return match[1], InputShape.model_validate(lengths)
     except ValidationError as error:
         problem = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
         raise argparse.ArgumentTypeError(f"{text!r}: {problem}") from None
@@ -173,8 +179,9 @@ class Options:
         """
         names, _, placeholder = form.replace(", ", ",").partition(" ")
         if placeholder:
-            kind = {"type": PLACEHOLDERS[placeholder]} if placeholder in PLACEHOLDERS else {}
-            settings = {"metavar": placeholder, **kind, **settings}
+            settings.setdefault("metavar", placeholder)
+            if placeholder in PLACEHOLDERS:
+                settings.setdefault("type", PLACEHOLDERS[placeholder])
         if isinstance(settings.get("choices"), range):
             settings["type"] = int
         elif not placeholder and "choices" not in settings:
@@ -205,7 +212,9 @@ class Options:
     def state_dir(self, words: str = "where runs are kept", content: str | None = None) -> None:
         """Add ``--state-dir``, by default ours, or the service's if ours lacks ``content``."""
         words += " (default: %(default)s)"
-        default = default_state_dir() if content is None else find_state_dir(content)
+        default = default_state_dir()
+        if content is not None:
+            default = find_state_dir(content)
         self("--state-dir DIR", words, default=default)
 
     def group(self, title: str) -> "Options":

@@ -48,15 +48,17 @@ def add(option: Options) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print that the files are good, or each error; return 3 if there is one."""
-    found = _check(arguments)
+    check = _check(arguments)
     if arguments.json:
-        print(found.model_dump_json(), file=standard_output())
+        print(check.model_dump_json(), file=standard_output())
     else:
-        for line in (*found.good, *(f"note: {printable(note)}" for note in found.notes)):
+        for line in check.good:
             print(printable(line))
-        for problem in found.problems:
+        for note in check.notes:
+            print(printable(f"note: {printable(note)}"))
+        for problem in check.problems:
             print(printable(problem, 2000), file=sys.stderr)
-    return GOOD if found.ok else CHECK_SAYS_NO
+    return GOOD if check.ok else CHECK_SAYS_NO
 
 
 def _check(arguments: argparse.Namespace) -> ConfigCheck:

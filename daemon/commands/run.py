@@ -87,7 +87,9 @@ def _allow_descriptors() -> None:
     With too low a limit the daemon itself works, and each run fails.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    wanted = _DESCRIPTORS
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(hard, _DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     if wanted < _FEWEST_DESCRIPTORS:
@@ -100,12 +102,13 @@ def _greet(service: "Service", state_dir: Path) -> None:
         _LOG.info("%s", line)
     for line in service.config.advice():
         _LOG.warning("%s", line)
-    if (danger := _danger_of(state_dir)) is not None:
+    danger = _danger_of(state_dir)
+    if danger is not None:
         _LOG.warning("%s", danger)
 
 
 def _danger_of(state_dir: Path) -> str | None:
-    """Return who else can replace the files in the state directory; ``None`` if nobody can."""
+    """Return which other user can replace the files in the state directory, or ``None``."""
     try:
         status = state_dir.stat()
     except OSError:  # reported by the store
@@ -122,12 +125,18 @@ def _load(arguments: argparse.Namespace) -> "Config":
     from ..settings.config import Config, Http
     from ..settings.file import load_config
 
-    path = Path(__file__).with_name("demo.yaml") if arguments.demo else arguments.config
-    config = load_config(path) if path else Config()
-    given = {"web_config_file": arguments.web_config_file, "listen": arguments.listen}
-    changed = {key: value for key, value in given.items() if value}
+    config = Config()
+    if arguments.demo:
+        config = load_config(Path(__file__).with_name("demo.yaml"))
+    elif arguments.config:
+        config = load_config(arguments.config)
+    http_settings = config.http.model_dump()
+    if arguments.web_config_file:
+        http_settings["web_config_file"] = arguments.web_config_file
+    if arguments.listen:
+        http_settings["listen"] = arguments.listen
     try:
-        http = Http.model_validate({**config.http.model_dump(), **changed})
+        http = Http.model_validate(http_settings)
     except ValueError:
         raise UsageError(f"--listen {arguments.listen}", "give HOST:PORT") from None
     return config.model_copy(update={"http": http})
@@ -137,15 +146,15 @@ class _JsonFormatter(logging.Formatter):
     """One JSON object per record, as log collectors read it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told = {
+        document = {
             "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told)
+            document["exception"] = self.formatException(record.exc_info)
+        return json.dumps(document)
 
 
 class Console(logging.Handler):
@@ -159,10 +168,13 @@ class Console(logging.Handler):
         self._stream = stream
         self._watched = stream.isatty() and not as_json
         self._status = ""
-        # The journal adds its own time stamps.
-        stamp = "" if "JOURNAL_STREAM" in os.environ else "%(asctime)s "
-        plain = logging.Formatter(f"{stamp}%(levelname)s %(message)s", "%H:%M:%S")
-        self.setFormatter(_JsonFormatter() if as_json else plain)
+        if as_json:
+            self.setFormatter(_JsonFormatter())
+        elif "JOURNAL_STREAM" in os.environ:  # the journal adds its own time stamps
+            self.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+        else:
+            form = "%(asctime)s %(levelname)s %(message)s"
+            self.setFormatter(logging.Formatter(form, "%H:%M:%S"))
         self._as_json = as_json
         root = logging.getLogger()
         root.addHandler(self)
@@ -173,7 +185,10 @@ class Console(logging.Handler):
         line = self.format(record)
         if not self._as_json:
             line = printable(line)  # a worker's output may have escapes; JSON has none
-        self._write(f"\r\033[K{line}\n{self._status}" if self._watched else f"{line}\n")
+        if self._watched:
+            self._write(f"\r\033[K{line}\n{self._status}")
+        else:
+            self._write(f"{line}\n")
 
     def _write(self, text: str) -> None:
         # The reader may be gone (a pipe into head, a closed terminal); the daemon continues.
@@ -226,7 +241,9 @@ def status_line(service: "Service", now_ns: int) -> str:
     """Return one line about the present runs and the next one."""
     states = service.live.snapshot.workloads.values()
     active = [state.workload for state in states if state.active_run]
-    parts = [f"running {', '.join(active)}" if active else "idle"]
+    parts = ["idle"]
+    if active:
+        parts = [f"running {', '.join(active)}"]
     for workload, due_ns in service.planned():
         if workload.name not in active:
             seconds = max(0, round((due_ns - now_ns) / 1e9))
@@ -260,11 +277,14 @@ def first_screen(service: "Service", state_dir: Path) -> list[str]:
 
 def _start_of(workload: "Workload") -> str:
     if workload.every is not None:
-        first = f", first after {workload.offset:g} s" if workload.offset else ""
-        return f"every {workload.every:g} s{first}"
+        if workload.offset:
+            return f"every {workload.every:g} s, first after {workload.offset:g} s"
+        return f"every {workload.every:g} s"
     if workload.cron is not None:
         return f"cron {workload.cron}"
-    return "marked by its application" if workload.is_window else "on demand"
+    if workload.is_window:
+        return "marked by its application"
+    return "on demand"
 
 
 EXAMPLE = "tegrascope run --demo\n  tegrascope run -c /etc/tegrascope.yaml"

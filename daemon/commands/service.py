@@ -104,9 +104,9 @@ def check_visible(program: str | None) -> None:
     )
     path = Path((program or sys.executable).split()[0])
     for place in sorted({path.absolute(), path.resolve()}):
-        hidden = next((one for one in _HIDDEN if place.is_relative_to(one)), None)
-        if hidden is not None:
-            raise UserError(f"{place}: the service may not look into {hidden}", remedy)
+        for hidden in _HIDDEN:
+            if place.is_relative_to(hidden):
+                raise UserError(f"{place}: the service may not look into {hidden}", remedy)
         for parent in place.parents:
             if exists(parent) and not parent.stat().st_mode & 0o001:
                 raise UserError(f"{place}: only some users may enter {parent}", remedy)
@@ -122,8 +122,8 @@ def installed_files(program: str) -> dict[str, str]:
         is_module = program.endswith(" -m tegrascope")
         beside = str(Path(program).with_name(name))
         programs[name] = f"{program}.{module}" if is_module else beside
-    found = {}
-    for entry in sorted(source.iterdir(), key=lambda one: one.name):
+    texts = {}
+    for entry in sorted(source.iterdir(), key=lambda file: file.name):
         if entry.name.endswith((".service", ".socket")):
             text = entry.read_text(encoding="utf-8")
             # The page is part of the Debian package only.
@@ -131,11 +131,11 @@ def installed_files(program: str) -> dict[str, str]:
             for name, path in programs.items():
                 pattern = rf"^((?:Exec|Condition)\w+=.*?)/usr/bin/{name}(?![\w-])"
                 text = re.sub(pattern, rf"\1{path}", text, flags=re.M)
-            found[f"{_UNITS}/{entry.name}"] = _MARK + text
-    found[_SYSUSERS] = _MARK + (source / "tegrascope.sysusers").read_text("utf-8")
+            texts[f"{_UNITS}/{entry.name}"] = _MARK + text
+    texts[_SYSUSERS] = _MARK + (source / "tegrascope.sysusers").read_text("utf-8")
     for path, name in _SETTINGS.items():
-        found[path] = (source / name).read_text("utf-8")
-    return found
+        texts[path] = (source / name).read_text("utf-8")
+    return texts
 
 
 def _open_root(arguments: argparse.Namespace) -> _Root:
@@ -188,8 +188,10 @@ def remove(arguments: argparse.Namespace) -> int:
     root.delete(root.at("/run/tegrascope"))
     if root.is_live:
         root.run("systemctl", "daemon-reload")
-    kept = (root.at(path) for path in (*_SETTINGS, *_STATE))
-    left = [*sorted(directory.glob("tegrascope*.d")), *(path for path in kept if exists(path))]
+    left = sorted(directory.glob("tegrascope*.d"))
+    for name in (*_SETTINGS, *_STATE):
+        if exists(root.at(name)):
+            left.append(root.at(name))
     if arguments.purge:
         for path in left:
             root.delete(path)

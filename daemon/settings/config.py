@@ -280,7 +280,7 @@ class Workload(InferenceSettings, Section):
                 " tegrascope only reads its counter"
             )
         scrape = value["scrape"] if isinstance(value["scrape"], dict) else {}
-        units = {one.metric: one.unit for one in KNOWN_COUNTERS}
+        units = {counter.metric: counter.unit for counter in KNOWN_COUNTERS}
         metric = str(scrape.get("metric", ""))
         is_known = "metric" not in scrape or metric in units
         if not is_known and "unit" not in value:

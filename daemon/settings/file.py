@@ -146,7 +146,7 @@ class _KeyLines:
             self.add(value, inner_place)
 
     def _check_scalar(self, node: Any, place: Place) -> None:
-        """Raise at text that is too long to convert, or that is no Unicode."""
+        """Raise at text that is too long to convert, or not valid Unicode."""
         if not _is_scalar(node):
             return
         if len(node.value) > _LONGEST_VALUE:
@@ -296,7 +296,7 @@ def _keys_at(where: Sequence[int | str], model: type[BaseModel]) -> list[str]:
 
 
 def _model_at(where: Sequence[int | str], model: type[BaseModel]) -> type[BaseModel] | None:
-    """Return the model of the settings at a place, or ``None`` if they are no mapping of ours."""
+    """Return the model of the settings at a place, or ``None`` if there are none."""
     for part in where:
         if isinstance(part, str) and part in model.model_fields:
             inner = _model_in(model.model_fields[part].annotation)

@@ -165,8 +165,11 @@ class History:
         """Return one finished run, by its id or a unique beginning or end of it."""
         if not run_id:
             return None
-        rows = self._reports_like(run_id)
-        return json.loads(rows[0]) if len(rows) == 1 else None
+        reports = self._reports_like(run_id)
+        if len(reports) != 1:
+            return None
+        document: dict[str, Any] = json.loads(reports[0])
+        return document
 
     def has_several(self, run_id: str) -> bool:
         """Return whether several finished runs have an id that begins or ends so."""
@@ -216,11 +219,12 @@ class History:
         with self._reader() as reader:
             ids = reader.execute(f"SELECT id FROM blocks WHERE {condition}", values).fetchall()
             # An open query would keep SQLite from emptying its log, so no query waits for a reader.
-            for one in ids:
+            for block_id in ids:
                 rows = reader.execute(
-                    "SELECT CAST(data AS BLOB) FROM blocks WHERE id = ?", one
+                    "SELECT CAST(data AS BLOB) FROM blocks WHERE id = ?", block_id
                 ).fetchall()
-                yield from (data for (data,) in rows)
+                for (data,) in rows:
+                    yield data
 
 
 _FAR_OFF_NS = 1 << 62

@@ -23,7 +23,7 @@ class _Deadline(msgspec.Struct):
 
 
 class _Head(msgspec.Struct):
-    """What every query takes for granted, or calculates with, of a ``RunReport`` of any release."""
+    """The fields of a ``RunReport`` of any release that queries need or calculate with."""
 
     run_id: str
     workload: str

@@ -195,7 +195,7 @@ def _lost_commits(log: Path, read: int, size: int) -> int:
     Args:
         log: The file, as <https://sqlite.org/fileformat2.html#walformat> describes it.
         read: Frames that SQLite read.
-        size: Of a page; that of the header may be damaged.
+        size: Bytes of a page; the header may be damaged.
     """
     commits = 0
     with log.open("rb") as file:

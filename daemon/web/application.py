@@ -78,8 +78,10 @@ class Parameter:
 
     def read(self, text: str | None) -> float | str | None:
         """Return the value of a query, or raise ``HTTPException`` beyond the limits."""
-        if text is None or self.high is None:
-            return self.default if text is None else text
+        if text is None:
+            return self.default
+        if self.high is None:
+            return text
         try:
             value = float(text)
         except ValueError:
@@ -87,7 +89,9 @@ class Parameter:
         if not self.low <= value <= self.high:
             limits = f"from {self.low:g} to {self.high:g}"
             raise HTTPException(400, f"{self.name} is a number {limits}, not {text[:100]!a}")
-        return math.floor(value) if self.is_integer else value
+        if self.is_integer:
+            return math.floor(value)
+        return value
 
 
 @dataclass(frozen=True)
@@ -126,16 +130,19 @@ def _answers(path: str, *parameters: Parameter, **described: Any) -> Callable[[_
 
     def declare(handler: _Answer) -> _Answer:
         summary = " ".join((handler.__doc__ or "").split()).rstrip(".")
-        one = Endpoint(path, handler.__name__, summary, parameters, **described)
-        ENDPOINTS.append(one)
+        endpoint = Endpoint(path, handler.__name__, summary, parameters, **described)
+        ENDPOINTS.append(endpoint)
 
         @wraps(handler)
         async def answer(routes: "_Routes", request: Request) -> Response:
-            if one.body is not None and not carries_token(request.headers, routes.serving.token):
+            needs_token = endpoint.body is not None
+            if needs_token and not carries_token(request.headers, routes.serving.token):
                 text = "send Authorization: Bearer TOKEN, or X-Tegrascope-Token: TOKEN"
                 raise HTTPException(401, text, {"www-authenticate": "Bearer"})
             query = request.query_params
-            asked = {number.name: number.read(query.get(number.name)) for number in parameters}
+            asked = {}
+            for parameter in parameters:
+                asked[parameter.name] = parameter.read(query.get(parameter.name))
             return await handler(routes, request, **asked)
 
         return answer
@@ -191,10 +198,12 @@ def make_app(serving: Serving) -> Starlette:
     """Return the ASGI application."""
     routes = _Routes(serving)
     errors = (HTTPException, ClientDisconnect, sqlite3.Error, Exception)
+    paths = []
+    for endpoint in ENDPOINTS:
+        handler = getattr(routes, endpoint.handler)
+        paths.append(Route(endpoint.path, handler, methods=[endpoint.method]))
     app = Starlette(
-        routes=[
-            Route(one.path, getattr(routes, one.handler), methods=[one.method]) for one in ENDPOINTS
-        ],
+        routes=paths,
         exception_handlers=dict.fromkeys(errors, _answer_error),
         # Prometheus asks for it: a tenth of the bytes, for fleets that are scraped by radio.
         middleware=[Middleware(GZipMiddleware, minimum_size=1000, compresslevel=1)],
@@ -207,7 +216,7 @@ async def _answer_error(_: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         document: dict[str, Any] = {"error": error.detail}
         if error.status_code == 404:
-            document["paths"] = list(dict.fromkeys(one.path for one in ENDPOINTS))
+            document["paths"] = list(dict.fromkeys(endpoint.path for endpoint in ENDPOINTS))
             if error.detail == "Not Found":  # the router's own
                 document["error"] = "there is no such path"
         return JSONResponse(document, error.status_code, headers=error.headers)
@@ -283,16 +292,16 @@ class _Routes:
         waiting = await asyncio.to_thread(self.serving.not_stored)
         waiting = [run for run in waiting if workload in (None, run["workload"])][:limit]
         try:
-            found = await asyncio.to_thread(list, picked)
+            reports = await asyncio.to_thread(list, picked)
         except sqlite3.Error:
             if not waiting:
                 raise
-            found = []
+            reports = []
         states = self.serving.live.snapshot.workloads.values()
         active = {state.workload: state.active_run for state in states if state.active_run}
         # The stored text of each report is JSON already: many as objects would cost tens of MiB.
         others = json.dumps({"not_stored": waiting, "active": active})
-        text = f'{{"runs":[{",".join(found)}],{others[1:]}'
+        text = f'{{"runs":[{",".join(reports)}],{others[1:]}'
         return Response(text, media_type="application/json")
 
     @_answers("/api/v1/runs/{run_id}", keys={}, statuses=(404, 503))
@@ -399,8 +408,8 @@ class _Routes:
         if since is None:
             since = serving.clock.wall_ns() / 1e9 - 60.0
         _check_free(self._samples, "read samples")
-        found = samples_since(serving.history, serving.timeline, since, limit)
-        return _Streamed(_list_of_samples(found), self._samples)
+        samples = samples_since(serving.history, serving.timeline, since, limit)
+        return _Streamed(_list_of_samples(samples), self._samples)
 
     @_answers("/", media=_PAGE, statuses=(304,))
     async def index(self, request: Request) -> Response:
@@ -425,13 +434,15 @@ class _Routes:
     ) -> Response:
         """Return telemetry in steps."""
         serving = self.serving
-        until = serving.clock.wall_ns() / 1e9 if until is None else until
-        since = until - _CHART_SECONDS if since is None else since
+        if until is None:
+            until = serving.clock.wall_ns() / 1e9
+        if since is None:
+            since = until - _CHART_SECONDS
         if (until - since) / step > _STEPS_AT_MOST:
             raise HTTPException(400, f"that is over {_STEPS_AT_MOST} steps: ask for a longer one")
         _check_free(self._charts, "read the page")
-        window = (round(seconds * 1e9) for seconds in (since, until, step))
-        pieces = series(serving.history, serving.timeline, *window)
+        since_ns, until_ns, step_ns = round(since * 1e9), round(until * 1e9), round(step * 1e9)
+        pieces = series(serving.history, serving.timeline, since_ns, until_ns, step_ns)
         return _Streamed(pieces, self._charts, _UNCACHED)
 
     @_answers(

@@ -132,13 +132,14 @@ def is_known_host(header: str, names: Collection[str]) -> bool:
     >>> [is_known_host(host, {"robot"}) for host in ("robot:9754", "[::1]:9754", "evil.example")]
     [True, True, False]
     """
-    found = _HOST.fullmatch(header)
-    if found is None:
+    match = _HOST.fullmatch(header)
+    if match is None:
         return False
-    host = (found[1] or found[2]).rstrip(".").lower()
+    in_brackets, plain = match[1], match[2]
+    host = (in_brackets or plain).rstrip(".").lower()
     with suppress(ValueError):
         return bool(ip_address(host))
-    return found[1] is None and host in names
+    return in_brackets is None and host in names
 
 
 @dataclass
@@ -303,9 +304,10 @@ class Passwords:
             number = ip_address(client)
             if isinstance(number, IPv6Address):  # a host has 2^64 of them
                 client = str(number.ipv4_mapped or number.packed[:8].hex())
-        found = self._addresses[client] = self._addresses.pop(client, _Address())
+        address = self._addresses.pop(client, _Address())
+        self._addresses[client] = address  # at the end, as the latest
         _drop_oldest(self._addresses)
-        return found
+        return address
 
 
 def _drop_oldest(table: dict[Any, Any]) -> None:
@@ -379,9 +381,9 @@ def _refuse(status: int, text: str, headers: dict[str, str] | None = None) -> AS
 def _adding(headers: Mapping[str, str], send: Send) -> Send:
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            found = MutableHeaders(scope=message)
+            answer_headers = MutableHeaders(scope=message)
             for name, value in headers.items():
-                found.setdefault(name, value)  # the status page has a policy of its own
+                answer_headers.setdefault(name, value)  # the status page has a policy of its own
         await send(message)
 
     return send_with_headers

@@ -35,7 +35,7 @@ def find_troubles(snapshot: Snapshot, *, is_fresh: bool) -> list[Trouble]:
     ``Serving.problem`` has the reasons for which the daemon is not ready.
 
     Args:
-        is_fresh: Whether a source still describes the machine. Old values are no trouble of now.
+        is_fresh: Whether a source still describes the machine. Old values show no present trouble.
     """
     troubles = list(_failing_workloads(snapshot))
     if is_fresh:
