@@ -73,7 +73,7 @@ class SendResult(NamedTuple):
 
     Attributes:
         end: ``sent``, or why the page or run is dropped; ``None`` if another attempt can succeed.
-        problem: What went wrong, for a person; ``None`` if nothing did.
+        problem: The error for a person, or ``None``.
         refused_points: Points of a page that the receiver refused, while it took the others.
     """
 

@@ -227,7 +227,7 @@ def _refusals_of(
     Args:
         values: The newest telemetry; empty if it is old.
         share: Share of the last hour that the runs of the guard took.
-        guard: What to call the guard, and ``runs`` its runs.
+        guard: The guard as a sentence names it, and ``runs`` its runs.
     """
     for zone, limit in guards.skip_above_celsius.items():
         celsius = values.get(signals.TEMPERATURE.column(zone))
