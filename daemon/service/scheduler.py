@@ -97,6 +97,15 @@ class Scheduler:
     """The plan of all workloads with a period (monotonic clock) or cron (wall clock).
 
     It has neither a thread nor a clock. The caller passes the time.
+
+    >>> workload = Workload(name="net", command=("infer",), device="cpu", every=60, offset=5)
+    >>> scheduler = Scheduler([workload], Now(monotonic_ns=0, wall_ns=0))
+    >>> scheduler.next_ns()
+    5000000000
+    >>> [job.workload.name for job in scheduler.due(Now(5_000_000_000, 5_000_000_000))]
+    ['net']
+    >>> scheduler.next_ns()
+    65000000000
     """
 
     def __init__(self, workloads: Iterable[Workload], now: Now, seed: int | None = None) -> None:

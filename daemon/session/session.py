@@ -144,6 +144,18 @@ def _limit(runs: dict[str, _T], goes_on: Callable[[_T], bool]) -> None:
 class Session:
     """Telemetry of one source at a time, and the runs that are paired with it.
 
+    Example::
+
+        session = Session(store=store)
+        session.open(config.telemetry)
+        session.start()
+        job = Job(workload)
+        run = InFlightRun(session, job)
+        executor.run(make_order(job, session), timeout_seconds, run.take)
+        run.end()
+        report = session.complete(run.trace)
+        session.stop()
+
     Attributes:
         load: Our own runs, as a simulated board sees them.
         times: When runs are in flight and at work.

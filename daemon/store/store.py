@@ -243,6 +243,14 @@ class _Damage(NamedTuple):
 class Store:
     """The database of one daemon; every method may be called from any thread.
 
+    Example::
+
+        store = Store(state_dir / "tegrascope.db", boot_id(), is_daemon=True)
+        store.begin(report)   # failed, in case the daemon ends during the run
+        store.finish(report)  # False if the disk refuses it: flush() tries again
+        store.flush()         # every few seconds
+        store.close()
+
     Attributes:
         runs_lost: Runs that were dropped, the oldest first, because too many waited to be written,
             and those that a damaged file had and that could not be read.
