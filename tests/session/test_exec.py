@@ -207,7 +207,7 @@ def test_failed_program_has_made_no_inferences(tmp_path, script):
     words = execute(*command).stderr.decode()
     report = RunReport.model_validate_json(path.read_text())
     assert (report.inferences, report.throughput_per_second) == (0, None)
-    assert "5000" not in words
+    assert "inferences" not in words
 
 
 def test_without_telemetry_the_program_runs_all_the_same(tmp_path):
