@@ -240,6 +240,46 @@ def missing_frames(path: Path, log_bytes: int) -> bool:
     return bool(frames and log_bytes < _LOG_HEADER + frames * (_FRAME_HEADER + page_bytes))
 
 
+def lost_commits(log: Path, read: int, size: int) -> int:
+    """Return how many commits at the end of a write-ahead log SQLite did not read.
+
+    A power cut tears at most the last one, which was not acknowledged. More are a damaged log. A
+    header that is damaged costs the whole log.
+
+    Args:
+        log: The file, as <https://sqlite.org/fileformat2.html#walformat> describes it.
+        read: Frames that SQLite read.
+        size: Bytes of a page; the header may be damaged.
+    """
+    commits = 0
+    with log.open("rb") as file:
+        header = file.read(32)
+        if len(header) < 32 or not any(header):
+            return 0
+        salts = header[16:24]
+        is_whole = _has_valid_sum(header)
+        file.seek(read * (24 + size), os.SEEK_CUR)
+        frame = file.read(24)
+        while len(frame) == 24:
+            is_commit = frame[4:8] != bytes(4)
+            # Frames with other salts are left from before SQLite began the log anew.
+            if is_commit and (frame[8:16] == salts or not is_whole):
+                commits += 1
+            file.seek(size, os.SEEK_CUR)
+            frame = file.read(24)
+    return commits
+
+
+def _has_valid_sum(header: bytes) -> bool:
+    """Return whether the header of a write-ahead log has the checksum of its content."""
+    order = ">" if header[3] & 1 else "<"
+    first_sum = second_sum = 0
+    for first, second in struct.iter_unpack(f"{order}2I", header[:24]):
+        first_sum = (first_sum + first + second_sum) & 0xFFFFFFFF
+        second_sum = (second_sum + second + first_sum) & 0xFFFFFFFF
+    return header[24:] == struct.pack(">2I", first_sum, second_sum)
+
+
 def save_runs(files: Files, target: Path, running: frozenset[str] = frozenset()) -> Saved:
     """Write each finished run of any page into the database ``target``, and count them.
 

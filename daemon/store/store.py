@@ -19,60 +19,25 @@ after they were removed.
 """
 
 import contextlib
-import errno
-import fcntl
 import json
 import logging
 import os
 import sqlite3
-import stat
-import struct
 import threading
 import time
 from collections import deque
-from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...collectors.files import open_regular
 from ...collectors.paths import exists
 from ...parsers.errors import UserError, file_error
 from ..measure.report import RunReport
 from ..measure.timeline import SealedBlock
-from .salvage import Files, Pages, Saved, missing_frames, save_runs
+from .lock import REMEDY, InUseError, PlantedLinkError, take_lock
+from .retention import limit, prune
+from .salvage import Files, Pages, Saved, lost_commits, missing_frames, save_runs
 
 _LOG = logging.getLogger(__name__)
-
-# The program did not exist before 2024; a clock with an earlier year was never set.
-_FIRST_WALL_NS = 1_704_067_200_000_000_000  # 2024
-_DAY_NS = 86_400_000_000_000
-_PLAUSIBLE_NS = 366 * _DAY_NS
-# A block has ten seconds or more.
-_BLOCK_NS = 10_000_000_000
-_DAY_OF_BLOCKS = _DAY_NS // _BLOCK_NS
-_UNDATED_RUNS = 100_000
-# Rows that are deleted at a time for the size limit, and how often in one call.
-_LIMIT_ROWS, _LIMIT_ROUNDS = 64, 100
-
-
-def is_trusted(store: sqlite3.Connection, now_ns: int) -> bool:
-    """Return whether a wall time is plausible, so that data may be deleted for its age.
-
-    It is if it is at most a year later than the data that came one day of telemetry ago. A board
-    that was off for longer keeps its records for one more day.
-    """
-    (reference_ns,) = store.execute(
-        # A damaged row may have a text as its time.
-        "SELECT CAST(coalesce("
-        "(SELECT end_wall_ns FROM blocks WHERE end_wall_ns >= :first"
-        " AND id <= (SELECT max(id) FROM blocks) - :day ORDER BY id DESC LIMIT 1),"
-        " (SELECT end_wall_ns FROM blocks WHERE end_wall_ns >= :first ORDER BY id LIMIT 1),"
-        " (SELECT min(started_wall_ns) FROM runs WHERE started_wall_ns >= :first), :now)"
-        " AS INTEGER)",
-        {"first": _FIRST_WALL_NS, "day": _DAY_OF_BLOCKS, "now": now_ns},
-    ).fetchone()
-    return bool(_FIRST_WALL_NS <= now_ns <= reference_ns + _PLAUSIBLE_NS)
-
 
 # One hour of blocks: the timeline keeps the same bytes in memory anyway.
 _PENDING_BLOCKS = 360
@@ -109,19 +74,6 @@ _SAMPLES_OF_ANOTHER_FORM = """
 _SCHEMA_VERSION = 2
 
 
-# Some network file systems have no locks; the daemon works there too.
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-_REMEDY = "name a writable place with --state-dir"
-
-
-class InUseError(UserError):
-    """Another daemon has the store."""
-
-
-class PlantedLinkError(UserError):
-    """A file of the store is a symbolic link that another user made."""
-
-
 # Errors of the place that a person named. A full or broken disk may work again later.
 _WRONG_PLACE = (
     PermissionError,
@@ -132,98 +84,10 @@ _WRONG_PLACE = (
 )
 
 
-def _refuse_planted(path: Path) -> None:
-    """Raise an error for a file that SQLite must not open.
-
-    SQLite follows links, and it may wait for a FIFO. Another user who can write into the directory
-    of a daemon of root could make it write anywhere. A link of this user is an arrangement.
-
-    Raises:
-        PlantedLinkError: It is a link of another user.
-        OSError: It is a FIFO, a socket or a device.
-    """
-    try:
-        status = path.lstat()
-    except OSError:  # it is not there, or the opening reports the reason
-        return
-    kind = status.st_mode
-    if stat.S_ISLNK(kind) and status.st_uid not in (0, os.geteuid()):
-        what = f"{path}: is a symbolic link of the user {status.st_uid}"
-        raise PlantedLinkError(what, f"remove it, or {_REMEDY}")
-    if not (stat.S_ISLNK(kind) or stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-        raise OSError(errno.EINVAL, "is not a regular file", str(path))
-
-
-def _take_lock(database: Path) -> FileIO:
-    """Return a file next to the database that is locked until it is closed."""
-    path = database.with_name(f"{database.name}.lock")
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        _refuse_planted(database.with_name(f"{database.name}{suffix}"))
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-    file = FileIO(open_regular(path, flags), "a+b")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(file.fileno(), 20, 0).decode("ascii", "replace").strip()
-        file.close()
-        raise InUseError(
-            f"{path.parent}: in use by another tegrascope (process {holder or 'not known'})",
-            "stop that one, or name another --state-dir",
-        ) from None
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            file.close()
-            raise
-    with contextlib.suppress(OSError):  # a full disk must not keep the daemon from starting
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n".encode())
-    return file
-
-
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return file_error(error).message
     return str(error)
-
-
-def _lost_commits(log: Path, read: int, size: int) -> int:
-    """Return how many commits at the end of a write-ahead log SQLite did not read.
-
-    A power cut tears at most the last one, which was not acknowledged. More are a damaged log. A
-    header that is damaged costs the whole log.
-
-    Args:
-        log: The file, as <https://sqlite.org/fileformat2.html#walformat> describes it.
-        read: Frames that SQLite read.
-        size: Bytes of a page; the header may be damaged.
-    """
-    commits = 0
-    with log.open("rb") as file:
-        header = file.read(32)
-        if len(header) < 32 or not any(header):
-            return 0
-        salts = header[16:24]
-        is_whole = _has_valid_sum(header)
-        file.seek(read * (24 + size), os.SEEK_CUR)
-        frame = file.read(24)
-        while len(frame) == 24:
-            is_commit = frame[4:8] != bytes(4)
-            # Frames with other salts are left from before SQLite began the log anew.
-            if is_commit and (frame[8:16] == salts or not is_whole):
-                commits += 1
-            file.seek(size, os.SEEK_CUR)
-            frame = file.read(24)
-    return commits
-
-
-def _has_valid_sum(header: bytes) -> bool:
-    """Return whether the header of a write-ahead log has the checksum of its content."""
-    order = ">" if header[3] & 1 else "<"
-    first_sum = second_sum = 0
-    for first, second in struct.iter_unpack(f"{order}2I", header[:24]):
-        first_sum = (first_sum + first + second_sum) & 0xFFFFFFFF
-        second_sum = (second_sum + second + first_sum) & 0xFFFFFFFF
-    return header[24:] == struct.pack(">2I", first_sum, second_sum)
 
 
 def _log_bytes(path: Path) -> int:
@@ -313,7 +177,7 @@ class Store:
             if not is_daemon or isinstance(error, _WRONG_PLACE):
                 if isinstance(error, UserError):
                     raise
-                raise UserError(f"{path}: {_reason(error)}", _REMEDY) from None
+                raise UserError(f"{path}: {_reason(error)}", REMEDY) from None
             self._note(error)
 
     def _open(self, timeout_seconds: float) -> sqlite3.Connection:
@@ -322,7 +186,7 @@ class Store:
         with contextlib.ExitStack() as stack:
             files: Files | None = None
             if self._is_daemon:
-                stack.enter_context(_take_lock(self.path))
+                stack.enter_context(take_lock(self.path))
                 files = Files(self.path)
                 stack.callback(files.close)
                 damage = self._damage_before_opening(files)
@@ -388,8 +252,8 @@ class Store:
         is_damaged = self._is_log_short
         if frames_read >= 0:
             with contextlib.suppress(FileNotFoundError):
-                lost_commits = _lost_commits(self._beside("-wal"), frames_read, Pages(files).size)
-                is_damaged = is_damaged or lost_commits > 1
+                lost = lost_commits(self._beside("-wal"), frames_read, Pages(files).size)
+                is_damaged = is_damaged or lost > 1
         if not is_damaged:
             return
         self._is_log_short = False
@@ -704,7 +568,7 @@ class Store:
                 return
             try:
                 with self._writer:
-                    trusted = _prune(self._writer, now_wall_ns, samples_ns, runs_ns)
+                    trusted = prune(self._writer, now_wall_ns, samples_ns, runs_ns)
                 self._count_anew()
             except sqlite3.Error as error:
                 self._note(error)
@@ -726,7 +590,7 @@ class Store:
             try:
                 changes = self._writer.total_changes
                 with self._writer:
-                    _limit(self._writer, most_bytes)
+                    limit(self._writer, most_bytes)
                 if self._writer.total_changes > changes:
                     self._count_anew()
             except sqlite3.Error as error:
@@ -814,51 +678,3 @@ def _recover(writer: sqlite3.Connection) -> None:
     for (run_id,) in rows:
         name = run_id.decode("ascii", "backslashreplace")
         _LOG.warning("run %s was in flight when the daemon died: closed as failed", name)
-
-
-def _prune(writer: sqlite3.Connection, now_ns: int, samples_ns: int, runs_ns: int) -> bool:
-    """Delete data beyond its retention, and return whether the clock is trusted."""
-    execute = writer.execute
-    trusted = is_trusted(writer, now_ns)
-    # Without a trusted clock, the time of every block counts as wrong.
-    latest_ns = now_ns + _DAY_NS if trusted else 0
-    execute(
-        "DELETE FROM blocks WHERE (end_wall_ns < ? OR end_wall_ns > ?)"
-        " AND id <= (SELECT max(id) FROM blocks) - ?",
-        (_FIRST_WALL_NS, latest_ns, samples_ns // _BLOCK_NS + 1),
-    )
-    execute(
-        "DELETE FROM runs WHERE run_id IN (SELECT run_id FROM runs WHERE started_wall_ns < ?"
-        " AND NOT in_flight ORDER BY started_wall_ns DESC LIMIT -1 OFFSET ?)",
-        (_FIRST_WALL_NS, _UNDATED_RUNS),
-    )
-    if trusted:
-        execute(
-            "DELETE FROM blocks WHERE end_wall_ns >= ? AND end_wall_ns < ?",
-            (_FIRST_WALL_NS, now_ns - samples_ns),
-        )
-        execute(
-            "DELETE FROM runs WHERE started_wall_ns >= ? AND started_wall_ns < ? AND NOT in_flight",
-            (_FIRST_WALL_NS, now_ns - runs_ns),
-        )
-    return trusted
-
-
-def _limit(writer: sqlite3.Connection, most_bytes: int) -> None:
-    def number(pragma: str) -> int:
-        return int(writer.execute(f"PRAGMA {pragma}").fetchone()[0])
-
-    for _ in range(_LIMIT_ROUNDS):
-        if (number("page_count") - number("freelist_count")) * number("page_size") <= most_bytes:
-            return
-        # By the order of arrival, since a wall clock may be wrong.
-        deleted = writer.execute(
-            "DELETE FROM blocks WHERE id IN (SELECT id FROM blocks ORDER BY id LIMIT ?)",
-            (_LIMIT_ROWS,),
-        ).rowcount
-        if not deleted:
-            writer.execute(
-                "DELETE FROM runs WHERE run_id IN (SELECT run_id FROM runs WHERE NOT in_flight"
-                " ORDER BY started_wall_ns, run_id LIMIT ?)",
-                (_LIMIT_ROWS,),
-            )

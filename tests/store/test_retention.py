@@ -8,7 +8,8 @@ import pytest
 from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.measure.timeline import SealedBlock
 from tegrascope.daemon.store.history import History
-from tegrascope.daemon.store.store import Store, is_trusted
+from tegrascope.daemon.store.retention import is_trusted
+from tegrascope.daemon.store.store import Store
 
 S = 1_000_000_000
 NOW = 1_767_225_600 * S
