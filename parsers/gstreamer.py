@@ -60,7 +60,7 @@ def read_line(line: str) -> TracerLine | None:
     """
     if "GST_TRACER" not in line:
         return None
-    plain = _COLOUR.sub("", line) if "\x1b" in line else line
+    plain = _COLOUR.sub("", line)
     words = plain.split(maxsplit=6)
     if len(words) < 7 or words[4] != "GST_TRACER" or plain[0].isspace():
         return None
@@ -90,8 +90,10 @@ def read_record(message: str) -> NewElement | Push | None:
             if name.startswith('"'):
                 name = _ESCAPED.sub(r"\1", name[1:-1])
             return NewElement(int(fields["ix"]), name, fields["is-bin"] == "1")
-        stamp = int(fields["buffer-pts"]) if fields["have-buffer-pts"] == "1" else None
+        presentation_ns = None
+        if fields["have-buffer-pts"] == "1":
+            presentation_ns = int(fields["buffer-pts"])
         giver, taker = int(fields["element-ix"]), int(fields["peer-element-ix"])
-        return Push(int(fields["ts"]), giver, taker, stamp)
+        return Push(int(fields["ts"]), giver, taker, presentation_ns)
     except (KeyError, ValueError):
         return None

@@ -49,9 +49,10 @@ def parse_modes(text: str) -> list[PowerMode]:
         cap = _CAP.match(line)
         if cap is None or caps is None:
             continue
-        value = int(cap[3])
-        is_free = value < 0 or (value == 0 and cap[1] == "EMC")
-        caps[cap[1], cap[2]] = inf if is_free else float(value)
+        value = float(cap[3])
+        if value < 0 or (value == 0 and cap[1] == "EMC"):
+            value = inf
+        caps[cap[1], cap[2]] = value
     return modes
 
 
@@ -61,21 +62,29 @@ def largest_mode(modes: Sequence[PowerMode]) -> PowerMode | None:
     That is the mode whose clocks and cores have the largest mean share of the highest of all modes.
     A file without caps has only names: then it is the first that begins with MAXN.
     """
-    keys = {key for mode in modes for key in mode.caps}
+    keys: set[tuple[str, str]] = set()
+    for mode in modes:
+        keys.update(mode.caps)
     if not keys:
         return next((mode for mode in modes if mode.name.upper().startswith("MAXN")), None)
+    shares = [0.0] * len(modes)
+    for key in keys:
+        caps = [mode.caps.get(key, inf) for mode in modes]
+        for at, cap in enumerate(caps):
+            shares[at] += _share_of_highest(cap, caps)
+    return modes[shares.index(max(shares))]
 
-    def share(mode: PowerMode) -> float:
-        total = 0.0
-        for key in keys:
-            values = [one.caps.get(key, inf) for one in modes]
-            highest = max((value for value in values if value != inf), default=inf)
-            mine = mode.caps.get(key, inf)
-            factor = _LIMITED if inf in values else 1.0
-            total += 1.0 if mine == inf else factor * mine / highest if highest else 0.0
-        return total
 
-    return max(modes, key=share)
+def _share_of_highest(cap: float, caps: Sequence[float]) -> float:
+    """Return a cap as a share of the highest of all modes; 1.0 without a limit."""
+    if cap == inf:
+        return 1.0
+    highest = max(number for number in caps if number != inf)
+    if highest == 0:
+        return 0.0
+    if inf in caps:
+        return _LIMITED * cap / highest
+    return cap / highest
 
 
 def find_mode(modes: Sequence[PowerMode], word: str) -> PowerMode | None:
@@ -89,8 +98,7 @@ def mode_of(status: str | None) -> int | None:
     >>> mode_of("pmode:0002 fmode:quiet"), mode_of("nonsense")
     (2, None)
     """
-    found = _STATUS.match(status or "")
-    return None if found is None else int(found[1])
+    return _number_in(_STATUS.match(status or ""))
 
 
 def mode_in_answer(answer: str) -> int | None:
@@ -99,8 +107,13 @@ def mode_in_answer(answer: str) -> int | None:
     >>> mode_in_answer("NVPM WARN: fan mode is not set!\nNV Power Mode: MAXN\n0\n")
     0
     """
-    found = _ASKED.search(answer.rstrip())
-    return None if found is None else int(found[1])
+    return _number_in(_ASKED.search(answer.rstrip()))
+
+
+def _number_in(found: re.Match[str] | None) -> int | None:
+    if found is None:
+        return None
+    return int(found[1])
 
 
 def wants_reboot(answer: str) -> bool:

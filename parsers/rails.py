@@ -37,8 +37,9 @@ class RailRule(Record):
 
     def watts(self, rails: Mapping[str, float]) -> float | None:
         """Return the power of the module; ``None`` if one of its rails is missing."""
-        known = self.total and all(rail in rails for rail in self.total)
-        return sum(rails[rail] for rail in self.total) if known else None
+        if not self.total or not all(rail in rails for rail in self.total):
+            return None
+        return sum(rails[rail] for rail in self.total)
 
     def step_watts(self, rail: str) -> float:
         """Return the smallest step of a rail's reading, in watts."""
@@ -60,6 +61,8 @@ def averaging_seconds(rail_sensors: Mapping[str, float]) -> float:
         chip, _, setting = name.rpartition(".")
         if setting == _UPDATE_INTERVAL:
             samples = rail_sensors.get(f"{chip}.{_SAMPLES}", 1.0)
-            is_whole = number >= 0.9 * samples * _FASTEST_MILLISECONDS
-            slowest = max(slowest, number / 1e3 * (1 if is_whole else 3 * samples))
+            seconds = number / 1e3
+            if number < 0.9 * samples * _FASTEST_MILLISECONDS:
+                seconds *= 3 * samples
+            slowest = max(slowest, seconds)
     return slowest

@@ -219,8 +219,11 @@ def _rows() -> dict[str, dict[str, Signal]]:
     found: dict[str, dict[str, Signal]] = {}
     # States come first, as in the records.
     for row in sorted(SIGNALS, key=lambda row: row.dtype != "boolean"):
-        part, *field = (word for word in row.template.split(".") if not word.startswith("{"))
-        found.setdefault(part, {})["state" if field == ["on"] else ".".join(field)] = row
+        part, *words = (word for word in row.template.split(".") if not word.startswith("{"))
+        field = ".".join(words)
+        if field == "on":
+            field = "state"
+        found.setdefault(part, {})[field] = row
     return {part: found[part] for part in Sample.__annotations__ if part in found}
 
 
@@ -242,17 +245,22 @@ def flatten(sample: Sample) -> dict[str, float]:
     named: dict[str, Any] = {}
     for part in _ROWS:
         value = getattr(sample, part)
+        if value is None:
+            continue
         if isinstance(value, tuple):
             value = {record.core: record for record in value}
         elif not isinstance(value, dict):
-            value = {} if value is None else {"": value}
+            value = {"": value}
         for label, record in value.items():
             for field, row, column in _columns(part, label, record.__class__):
                 number = getattr(record, field) if field else record
                 if isinstance(number, tuple):
-                    named.update((row.column(unit), one) for unit, one in enumerate(number))
+                    for unit, one in enumerate(number):
+                        named[row.column(unit)] = one
+                elif row.dtype == "boolean":
+                    named[column] = _STATES[number]
                 else:
-                    named[column] = _STATES[number] if row.dtype == "boolean" else number
+                    named[column] = number
     if isinstance(sample, GpuSample):
         named |= sample.columns
     return {column: value for column, value in named.items() if value is not None}

@@ -77,11 +77,11 @@ class Signal:
 
     def __post_init__(self) -> None:
         """Split the template once."""
-        head, brace, rest = self.template.partition("{")
+        head, _, rest = self.template.partition("{")
         label, _, tail = rest.partition("}")
         object.__setattr__(self, "head", head)
         object.__setattr__(self, "tail", tail)
-        object.__setattr__(self, "label", label if brace else None)
+        object.__setattr__(self, "label", label or None)
 
     @property
     def metric(self) -> Family | None:
@@ -108,7 +108,9 @@ class Signal:
             return None
         text = column[len(self.head) : len(column) - len(self.tail)]
         is_index = text.isascii() and text.isdigit()
-        return text if text and (is_index or self.label not in ("core", "gpc")) else None
+        if not text or (self.label in ("core", "gpc") and not is_index):
+            return None
+        return text
 
     def owns(self, column: str) -> bool:
         """Return whether a column is of this signal."""
@@ -120,15 +122,18 @@ class Signal:
         >>> DLA_BUSY.by_label({"dla.0.busy_ratio": 0.4, "dla.0.on": 1.0})
         {'0': 0.4}
         """
-        return {
-            label: value
-            for column, value in columns.items()
-            if (label := self.label_of(column)) is not None
-        }
+        found: dict[str, V] = {}
+        for column, value in columns.items():
+            label = self.label_of(column)
+            if label is not None:
+                found[label] = value
+        return found
 
     def labels_of(self, label: str) -> dict[str, str]:
         """Return the labels of the metric for a variable part."""
-        return {**({} if self.label is None else {self.label: label}), **self.fixed}
+        if self.label is None:
+            return dict(self.fixed)
+        return {self.label: label, **self.fixed}
 
 
 Column = tuple[Signal, str]
@@ -254,10 +259,9 @@ SHARED: Final = (
     PROCESS_GPU_MEMORY,
 )
 """Signals that another source than the line can give; their source has a metric."""
-_BY_PART: Final = {
-    part: tuple(row for row in SIGNALS if row.template.partition(".")[0] == part)
-    for part in dict.fromkeys(row.template.partition(".")[0] for row in SIGNALS)
-}
+_BY_PART: Final[dict[str, list[Signal]]] = {}
+for _row in SIGNALS:
+    _BY_PART.setdefault(_row.template.partition(".")[0], []).append(_row)
 
 
 def dtype_of(column: str) -> Dtype:
@@ -267,7 +271,9 @@ def dtype_of(column: str) -> Dtype:
     ('boolean', 'Int64')
     """
     found = split(column)
-    return "float64" if found is None else found[0].dtype
+    if found is None:
+        return "float64"
+    return found[0].dtype
 
 
 def column_order(column: str) -> tuple[int, list[str | int]]:

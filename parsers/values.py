@@ -103,8 +103,10 @@ def some_of(names: Sequence[str]) -> str:
     >>> some_of("abcdefg")
     'a, b, c, d, e and 2 more'
     """
-    more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
-    return f"{', '.join(names[:_NAMED_AT_MOST])}{more}"
+    named = ", ".join(names[:_NAMED_AT_MOST])
+    if len(names) <= _NAMED_AT_MOST:
+        return named
+    return f"{named} and {len(names) - _NAMED_AT_MOST} more"
 
 
 def read_share(value: object) -> object:
@@ -113,14 +115,20 @@ def read_share(value: object) -> object:
     >>> read_share("30%"), read_share(0.3)
     (0.3, 0.3)
     """
-    found = _number_of(_PERCENT, value) if isinstance(value, str) else None
-    return value if found is None else float(found[1]) / 100
+    if not isinstance(value, str):
+        return value
+    found = _number_of(_PERCENT, value)
+    if found is None:
+        return value
+    return float(found[1]) / 100
 
 
 def _number_of(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     """Match the text of a number with its unit, without the space around it."""
     short = text.strip()
-    return None if len(short) > _LONGEST_NUMBER else pattern.fullmatch(short)
+    if len(short) > _LONGEST_NUMBER:
+        return None
+    return pattern.fullmatch(short)
 
 
 Share = Annotated[float, Field(gt=0, le=1), BeforeValidator(read_share)]

@@ -139,15 +139,17 @@ def parse_trace_line(line: str) -> TraceEvent:
         return _own(text.removeprefix(OWN_PREFIX), line)
     lost = _LOST.fullmatch(text)
     if lost is not None:
-        return Lost(int(lost[1]), None if lost[2] is None else int(lost[2]))
+        events = None if lost[2] is None else int(lost[2])
+        return Lost(int(lost[1]), events)
     for event in _EVENTS:
         # From the right: the name of the program stands in front and may contain anything.
         head, found, rest = text.rpartition(f": {event}: ")
         if found:
             return _event(event, head, rest, line)
     head, found, _ = text.partition(": ")
-    is_event = found and _TIME.fullmatch(head.rpartition(" ")[2])
-    raise ParseError("event" if is_event else "noise", line)
+    if found and _TIME.fullmatch(head.rpartition(" ")[2]):
+        raise ParseError("event", line)
+    raise ParseError("noise", line)
 
 
 def core_of(class_id: int, device: str) -> int | None:
@@ -156,8 +158,12 @@ def core_of(class_id: int, device: str) -> int | None:
     >>> core_of(0xF4, "158c0000.nvdla1"), core_of(0, "15880000.nvdla0"), core_of(0, "?")
     (1, 0, None)
     """
+    if class_id in _CORES:
+        return _CORES[class_id]
     named = _DEVICE.fullmatch(device)
-    return _CORES.get(class_id, None if named is None else int(named[1]))
+    if named is None:
+        return None
+    return int(named[1])
 
 
 def _event(event: str, head: str, fields: str, line: str) -> TraceEvent:
@@ -181,9 +187,13 @@ def _submitter(head: str) -> tuple[str | None, int | None]:
     found = _SUBMITTER.fullmatch(head)
     if found is None:
         return None, None
-    known = found["process"] or "-"
-    name = None if found["name"] == _UNKNOWN_NAME else found["name"]
-    return name, int(found["thread"] if known.startswith("-") else known)
+    name: str | None = found["name"]
+    if name == _UNKNOWN_NAME:
+        name = None
+    process = found["process"] or "-"
+    if process.startswith("-"):
+        process = found["thread"]
+    return name, int(process)
 
 
 def _own(text: str, line: str) -> TraceEvent:
