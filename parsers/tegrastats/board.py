@@ -29,7 +29,9 @@ class TimeToken(Token):
 
     @classmethod
     def match(cls, word: str, value: str) -> Token | None:
-        return cls() if word[2:3] == "-" else None
+        if word[2:3] != "-":
+            return None
+        return cls()
 
     def read(self, draft: Draft, at: int) -> int:
         time = read_time(draft.words[at], draft.words[at + 1])
@@ -99,14 +101,17 @@ class MemoryToken(Token):
     @classmethod
     def render(cls, sample: Sample) -> Iterator[str]:
         memory = getattr(sample, cls.FIELD)
-        if memory is not None:
-            used, total, size, *counts = astuple(memory)
-            text = f"{cls.FIELD.upper()} {_in(cls.UNIT, used)}/{_in(cls.UNIT, total)}{cls.UNIT}"
-            if size is not None:
-                unit = "kB" if cls.COUNTED and size < BYTES["MB"] else cls.UNIT
-                count = "".join(f"{count}x" for count in counts if count is not None)
-                text += f"{cls.NOTE}{count}{_in(unit, size)}{unit})"
-            yield text
+        if memory is None:
+            return
+        used, total, size, *counts = astuple(memory)
+        text = f"{cls.FIELD.upper()} {_in(cls.UNIT, used)}/{_in(cls.UNIT, total)}{cls.UNIT}"
+        if size is not None:
+            unit = cls.UNIT
+            if cls.COUNTED and size < BYTES["MB"]:
+                unit = "kB"
+            count = "".join(f"{count}x" for count in counts if count is not None)
+            text += f"{cls.NOTE}{count}{_in(unit, size)}{unit})"
+        yield text
 
 
 def _in(unit: str, size_bytes: int) -> int:
@@ -125,8 +130,9 @@ class RamToken(MemoryToken):
 
     @classmethod
     def match(cls, word: str, value: str) -> Token | None:
-        is_glued = word.endswith("RAM") and not is_label(word) and "@" not in word
-        return cls(word) if is_glued else None
+        if not word.endswith("RAM") or is_label(word) or "@" in word:
+            return None
+        return cls(word)
 
     def read(self, draft: Draft, at: int) -> int:
         used = super().read(draft, at)
@@ -162,14 +168,18 @@ class ZoneToken(Token):
 
     @classmethod
     def match(cls, word: str, value: str) -> Token | None:
-        return cls() if "@" in word else None
+        if "@" not in word:
+            return None
+        return cls()
 
     def read(self, draft: Draft, at: int) -> int:
         zone, _, text = draft.words[at].partition("@")
         now, stroke, highest = text.partition("/")
         self._labels[zone]
         celsius = self._readings[now]
-        maximum = self._readings[highest] if stroke else None
+        maximum = None
+        if stroke:
+            maximum = self._readings[highest]
         if zone in draft.zones:
             return draft.repeat(at, 1)
         draft.signs += 1
@@ -191,7 +201,9 @@ class ZoneToken(Token):
         for zone, celsius in sample.temperatures_celsius.items():
             maximum = sample.temperatures_max_celsius.get(zone)
             text = f"{zone}@{show_celsius(celsius)}"
-            yield text if maximum is None else f"{text}/{show_celsius(maximum)}"
+            if maximum is not None:
+                text += f"/{show_celsius(maximum)}"
+            yield text
 
 
 class RailToken(Token):
@@ -211,9 +223,11 @@ class RailToken(Token):
 
     @classmethod
     def match(cls, word: str, value: str) -> Token | None:
-        is_value = "/" in value or value[-2:] == "mW"
-        is_other = word in EngineToken.OTHERS and word != "CPU"
-        return cls(word) if is_value and is_label(word) and not is_other else None
+        if "/" not in value and value[-2:] != "mW":
+            return None
+        if not is_label(word) or (word in EngineToken.OTHERS and word != "CPU"):
+            return None
+        return cls(word)
 
     def read(self, draft: Draft, at: int) -> int:
         text = draft.words[at + 1]
@@ -241,7 +255,9 @@ class RailToken(Token):
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
         for signal, text in zip(self.COLUMNS, words[1].split("/"), strict=False):
-            column = signal.column(self.label) if self._is_connected else NOWHERE
+            column = NOWHERE
+            if self._is_connected:
+                column = signal.column(self.label)
             numbers.power(column, text)
 
     @classmethod

@@ -14,7 +14,7 @@ Lines of one layout are appended together, so the rows are in the order of lines
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
@@ -105,34 +105,20 @@ def learn_layout(
     (['ram.used_bytes', 'ram.total_bytes', 'dla.0.on'], {'dla.0.on': 0.0})
     """
     prefix = read_prefix(line)
-    numbers, words, read = tokens.NumberMap(), split_words(prefix.rest), Tokens()
+    words, read = split_words(prefix.rest), Tokens()
     draft = parser.read(line, words, read, prefix)
     is_plain = line.isascii() and prefix.rest.endswith(line[prefix.end :])
     if not (is_plain and draft.is_regular and draft.ram_at is not None):
         raise ParseError("noise", line)
     if len(split_records(line)) > 1:
         raise ParseError("noise", line)
-    # Words before the time mean nothing, and may differ from line to line as it does.
     prefix_runs = len(tokens.RUN.findall(line[: prefix.end]))
-    words_before = len(split_words(prefix.rest)) - len(split_words(line[prefix.end :]))
-    for _ in range(prefix_runs):
-        numbers.put(tokens.PREFIX_BITS)
-    ends = [at for _, at in read[1:]] + [len(words)]
-    for (token, at), end in zip(read, ends, strict=True):
-        if at < words_before:
-            continue
-        numbers.literal(token.label)
-        token.columns(words[at:end], numbers)
-    if len(numbers.bits) != len(packed) or not 0 < len(packed) <= MOST_RUNS:
-        raise ParseError("noise", line)
+    words_before = len(words) - len(split_words(line[prefix.end :]))
+    numbers = _map_numbers(prefix_runs, words_before, words, read)
     bits = np.array(numbers.bits)
-    # The value of a run with a decimal point, or of more than eight digits, is undefined.
-    if (packed[bits == tokens.LITERAL_BITS] & (tokens.POINT_BIT | tokens.LONG_BIT)).any():
-        raise ParseError("noise", line)
     names = [name for name in numbers.names if name not in RESERVED_COLUMNS]
     names += [*numbers.copies, *numbers.gates, *numbers.constants]
-    has_room = len(numbering) + len(names) <= MOST_COLUMNS or numbering.keys() >= set(names)
-    if len(set(names)) != len(names) or not has_room:
+    if not (_describes(bits, packed) and _may_number(names, numbering)):
         raise ParseError("noise", line)
     layout = BlockLayout(
         like=packed & ~_NEVER,
@@ -147,6 +133,41 @@ def learn_layout(
         is_recorder=prefix_runs == 1 and line[: prefix.end].rstrip().endswith("::"),
     )
     return layout, draft.sample(None)
+
+
+def _map_numbers(
+    prefix_runs: int, words_before: int, words: list[str], read: Tokens
+) -> tokens.NumberMap:
+    """Assign the runs of a line to columns.
+
+    Words before the time of a recorder mean nothing, and may differ from line to line as it does.
+    """
+    numbers = tokens.NumberMap()
+    for _ in range(prefix_runs):
+        numbers.put(tokens.PREFIX_BITS)
+    ends = [at for _, at in read[1:]] + [len(words)]
+    for (token, at), end in zip(read, ends, strict=True):
+        if at < words_before:
+            continue
+        numbers.literal(token.label)
+        token.columns(words[at:end], numbers)
+    return numbers
+
+
+def _describes(bits: Integers, packed: Integers) -> bool:
+    """Return whether the parts of runs that must be equal fit the runs of their own line."""
+    if len(bits) != len(packed) or not 0 < len(packed) <= MOST_RUNS:
+        return False
+    # The value of a run with a decimal point, or of more than eight digits, is undefined.
+    undefined = tokens.POINT_BIT | tokens.LONG_BIT
+    return not (packed[bits == tokens.LITERAL_BITS] & undefined).any()
+
+
+def _may_number(names: Sequence[str], numbering: Numbering[str]) -> bool:
+    """Return whether columns are named once each, and may all have a number."""
+    if len(set(names)) != len(names):
+        return False
+    return len(numbering) + len(names) <= MOST_COLUMNS or numbering.keys() >= set(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +212,10 @@ class Sheet:
     def line(self, at: int) -> bytes:
         """Return a line of the block."""
         ends = self._runs.line_ends
-        return self._block[ends[at - 1] + 1 if at else 0 : ends[at]]
+        begin = 0
+        if at:
+            begin = ends[at - 1] + 1
+        return self._block[begin : ends[at]]
 
     def packed(self, at: int) -> Integers:
         """Return the runs of a line."""
@@ -210,28 +234,10 @@ class Sheet:
         Raises:
             ParseError: The new layout gives another record of its own line.
         """
-        runs, count = self._runs, len(layout.like)
-        firsts = runs.first[lines]
-        # A line with fewer or more runs differs in the bit of the last one.
-        apart: Integers = _windows(runs.packed, count)[firsts]
-        apart ^= layout.like
-        apart &= layout.bits
-        others: Integers = _NO_LINES
-        received_ns: Integers | int = ABSENT
-        if np.count_nonzero(apart) or layout.prefix_runs:
-            same: Flags = ~np.any(apart, axis=1)
-            if layout.prefix_runs:
-                received_ns = self._read_times_before(layout, lines, firsts, same)[same]
-            others = lines[~same]
-            lines, firsts = lines[same], firsts[same]
-            if not len(lines) and sample is None:
-                return others
-        numbers: Floats = _windows(runs.numbers, count)[firsts]
-        numbers *= layout.factors
-        numbers /= layout.divisors
-        for run in layout.map.negative:
-            below = numbers[:, run]
-            below[below == GATED_CELSIUS] = np.nan
+        lines, firsts, received_ns, others = self._compare(layout, lines)
+        if not len(lines) and sample is None:
+            return others
+        numbers = self._numbers(layout, firsts)
         wrong = _is_wrong(numbers, layout.map)
         if wrong.any():
             others = np.sort(np.concatenate((others, lines[wrong])))
@@ -240,13 +246,7 @@ class Sheet:
                 received_ns = received_ns[~wrong]
         begin, end = self.rows, self.rows + len(lines)
         rows = self._wide(layout.used.values())[:, begin:end]
-        rows[layout.columns] = numbers.T
-        for name, value in layout.map.constants.items():
-            rows[layout.used[name]] = value
-        for name, run in layout.map.copies.items():
-            rows[layout.used[name]] = numbers[:, run]
-        for name, run in layout.map.gates.items():
-            rows[layout.used[name]] = numbers[:, run] > 0
+        _fill(rows, layout, numbers)
         if sample and not (len(lines) and _is_right(rows[:, 0].tolist(), layout, sample)):
             rows[:] = np.nan
             raise ParseError("noise", "")
@@ -257,6 +257,37 @@ class Sheet:
         self._used |= layout.used
         self.rows = end
         return others
+
+    def _compare(
+        self, layout: BlockLayout, lines: Integers
+    ) -> tuple[Integers, Integers, Integers | int, Integers]:
+        """Return the lines that have a layout, with their first runs and times, and the others.
+
+        The times are those of a recorder.
+        """
+        firsts = self._runs.first[lines]
+        # A line with fewer or more runs differs in the bit of the last one.
+        apart: Integers = _windows(self._runs.packed, len(layout.like))[firsts]
+        apart ^= layout.like
+        apart &= layout.bits
+        if not np.count_nonzero(apart) and not layout.prefix_runs:
+            # Most blocks: nothing is copied.
+            return lines, firsts, ABSENT, _NO_LINES
+        same: Flags = ~np.any(apart, axis=1)
+        received_ns: Integers | int = ABSENT
+        if layout.prefix_runs:
+            received_ns = self._read_times_before(layout, lines, firsts, same)[same]
+        return lines[same], firsts[same], received_ns, lines[~same]
+
+    def _numbers(self, layout: BlockLayout, firsts: Integers) -> Floats:
+        """Return the numbers of lines in base units, by the places of their first runs."""
+        numbers: Floats = _windows(self._runs.numbers, len(layout.like))[firsts]
+        numbers *= layout.factors
+        numbers /= layout.divisors
+        for run in layout.map.negative:
+            below = numbers[:, run]
+            below[below == GATED_CELSIUS] = np.nan
+        return numbers
 
     def read_times(self) -> Integers:
         """Read all printed times, remove rows with an invalid one, and return their lines."""
@@ -356,7 +387,21 @@ class Sheet:
             text = self._block[begin : begin + LONGEST_PREFIX + 4].decode("latin-1")
             prefix = read_prefix(text.partition("\n")[0])
             place = len(tokens.RUN.findall(text, 0, prefix.end))
-            yield prefix.received_ns if place == prefix_runs else None
+            if place == prefix_runs:
+                yield prefix.received_ns
+            else:
+                yield None
+
+
+def _fill(rows: Floats, layout: BlockLayout, numbers: Floats) -> None:
+    """Write the numbers of lines, and what follows from their layout, to their rows."""
+    rows[layout.columns] = numbers.T
+    for name, value in layout.map.constants.items():
+        rows[layout.used[name]] = value
+    for name, run in layout.map.copies.items():
+        rows[layout.used[name]] = numbers[:, run]
+    for name, run in layout.map.gates.items():
+        rows[layout.used[name]] = numbers[:, run] > 0
 
 
 def _is_wrong(numbers: Floats, map_: tokens.NumberMap) -> Flags:
@@ -373,12 +418,17 @@ def _is_wrong(numbers: Floats, map_: tokens.NumberMap) -> Flags:
 
 def _is_right(row: list[float], layout: BlockLayout, sample: Sample) -> bool:
     """Return whether a row has the values of a record."""
-    time = sample.time
-    printed = [number for number in row[_TIME] if number == number]
-    if printed != ([] if time is None else [getattr(time, unit) for unit in TIME_COLUMNS]):
+    printed_time = []
+    if sample.time is not None:
+        printed_time = [getattr(sample.time, unit) for unit in TIME_COLUMNS]
+    # Absent numbers are NaN, which is not equal to itself.
+    if [number for number in row[_TIME] if number == number] != printed_time:
         return False
-    values = {name: row[number] for name, number in layout.used.items()}
-    return {name: one for name, one in values.items() if one == one} == flatten(sample)
+    values = {}
+    for name, column in layout.used.items():
+        if row[column] == row[column]:
+            values[name] = row[column]
+    return values == flatten(sample)
 
 
 def _windows(runs: Any, count: int) -> Any:
@@ -396,7 +446,9 @@ class _Look:
 
 
 def _received_ns(prefix: Prefix) -> int:
-    return ABSENT if prefix.received_ns is None else prefix.received_ns
+    if prefix.received_ns is None:
+        return ABSENT
+    return prefix.received_ns
 
 
 class ColumnParser:
@@ -418,12 +470,15 @@ class ColumnParser:
     def parse(self, block: bytes) -> Batch:
         """Read lines, none longer than ``LONGEST_LINE``; one without its newline was cut."""
         whole = block[: block.rfind(b"\n") + 1]
-        is_cut = len(whole) < len(block)
-        sheet = Sheet(block + b"\n" if is_cut else block, len(self._numbering))
+        cut_at = -1
+        if len(whole) < len(block):
+            cut_at = whole.count(b"\n")
+            block += b"\n"
+        sheet = Sheet(block, len(self._numbering))
         alone = [self._read(sheet, look, lines) for look, lines in self._alike(whole)]
         alone.append(sheet.read_times())
-        cut_at = whole.count(b"\n") if is_cut else -1
-        alone.append(np.arange(cut_at, cut_at + is_cut))
+        if cut_at >= 0:
+            alone.append(np.array([cut_at]))
         skipped: Counter[str] = Counter()
         for at in sorted(np.concatenate(alone).tolist()):
             text = sheet.line(at).decode("utf-8", "backslashreplace")
@@ -542,4 +597,6 @@ def _cut(block: bytes) -> bytes:
             block = block[:end] + b"\n" + block[end:]
             end += 1
         begin = end
-    return block + b"\n" if len(block) - begin == LONGEST_LINE and block[-1:] != b"\n" else block
+    if len(block) - begin == LONGEST_LINE and not block.endswith(b"\n"):
+        return block + b"\n"
+    return block

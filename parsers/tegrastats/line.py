@@ -19,7 +19,9 @@ KINDS: Final[tuple[type[Token], ...]] = (
 )
 """Every kind of token, in the order in which they are printed; no word fits two of them."""
 
-_BY_LABEL: Final = {label: kind for kind in KINDS for label in kind.LABELS}
+_BY_LABEL: Final[dict[str, type[Token]]] = {}
+for _kind in KINDS:
+    _BY_LABEL.update(dict.fromkeys(_kind.LABELS, _kind))
 _BY_SHAPE: Final = tuple(kind for kind in KINDS if "match" in vars(kind))
 
 
@@ -31,8 +33,11 @@ def find_token(word: str, value: str) -> Token:
     """
     if word in _BY_LABEL:
         return _BY_LABEL[word](word)
-    tokens = (kind.match(word, value) for kind in _BY_SHAPE)
-    return next(token for token in tokens if token is not None)
+    for kind in _BY_SHAPE:
+        token = kind.match(word, value)
+        if token is not None:
+            return token
+    return UnknownToken(word)
 
 
 ParseReason = Literal["empty", "noise", "long"]
@@ -80,13 +85,20 @@ class LineParser:
         """Read one line, as ``parse_line`` does."""
         if len(line) > LONGEST_LINE:
             raise ParseError("long", line)
-        text = line if line.isascii() else _SURROGATE.sub("\ufffd", line)
-        prefix = None if begins_plainly(text) else read_prefix(text)
-        words = split_words(text if prefix is None else prefix.rest)
-        last = [words.pop()] if is_cut and len(words) > 1 and not text[-1].isspace() else []
+        text = rest = line
+        if not line.isascii():
+            text = rest = _SURROGATE.sub("\ufffd", line)
+        prefix = None
+        if not begins_plainly(text):
+            prefix = read_prefix(text)
+            rest = prefix.rest
+        words = split_words(rest)
+        cut_word = None
+        if is_cut and len(words) > 1 and not text[-1].isspace():
+            cut_word = words.pop()
         draft = self.read(line, words, prefix=prefix)
-        if last:
-            draft.leave(*last)
+        if cut_word is not None:
+            draft.leave(cut_word)
         return draft.sample(text if keep_line else None)
 
     def parse_all(
@@ -167,8 +179,12 @@ class LineParser:
                 used = token.read(draft, at)
                 if len(self._known) >= MOST_TOKENS:
                     self._known, self._second = {}, {}
-                if not isinstance(token, UnknownToken):
-                    (self._second if word in self._known else self._known)[word] = token
+                if isinstance(token, UnknownToken):
+                    return token, used
+                if word in self._known:
+                    self._second[word] = token
+                else:
+                    self._known[word] = token
                 return token, used
         unknown = UnknownToken(word)
         return unknown, unknown.read(draft, at)
@@ -243,7 +259,10 @@ def render_line(sample: Sample) -> str:
     >>> render_line(parse_line("RAM 936/3964MB (lfb 366x4MB) APE 174 tj@40.500C VDD_IN 5139/4890"))
     'RAM 936/3964MB (lfb 366x4MB) APE 174 tj@40.5C VDD_IN 5139mW/4890mW'
     """
-    return " ".join(token for kind in KINDS for token in kind.render(sample))
+    texts: list[str] = []
+    for kind in KINDS:
+        texts.extend(kind.render(sample))
+    return " ".join(texts)
 
 
 class Piece(NamedTuple):
@@ -265,12 +284,14 @@ def split_records(line: str) -> list[Piece]:
     # An expression would take longer than the rest of most lines.
     if line.count("RAM ") - line.count("IRAM ") < 2:
         return [Piece(line, False)]
-    text = read_prefix(line).rest if line[:1] == "{" else line
+    text = line
+    if line[:1] == "{":
+        text = read_prefix(line).rest
     text = _ESCAPED_BLANK.sub("  ", text)
-    starts = [found.start() for found in _BEGINNING.finditer(text)][1:MOST_RECORDS]
-    if not starts:
+    beginnings = list(_BEGINNING.finditer(text))[1:MOST_RECORDS]
+    if not beginnings:
         return [Piece(line, False)]
-    starts = [prefix_before(text, start) for start in starts]
+    starts = [prefix_before(text, beginning.start()) for beginning in beginnings]
     pieces: list[Piece] = []
     for begin, end in pairwise([0, *starts, len(text)]):
         is_last = end == len(text)

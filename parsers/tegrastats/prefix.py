@@ -81,7 +81,9 @@ class Prefix(NamedTuple):
     @property
     def received_ns(self) -> int | None:
         """Nanoseconds of a clock that does not depend on a time zone."""
-        return None if self.kind in (None, "local") else self.ns
+        if self.kind in (None, "local"):
+            return None
+        return self.ns
 
     @property
     def received(self) -> datetime | None:
@@ -123,13 +125,18 @@ def read_prefix(line: str) -> Prefix:
         kind, ns = _count(found[1]) or (None, 0)
         return Prefix(kind, ns, line[found.end() :], found.end())
     until = line.find("RAM ", 0, LONGEST_PREFIX)
-    found = _TIME.search(line, 0, LONGEST_PREFIX if until < 0 else until)
-    time = None if found is None else _time_of(found)
-    if found is None or time is None:
+    if until < 0:
+        until = LONGEST_PREFIX
+    found = _TIME.search(line, 0, until)
+    if found is None:
+        return Prefix(None, 0, line, 0)
+    time = _time_of(found)
+    if time is None:
         return Prefix(None, 0, line, 0)
     kind, ns = time
-    before, behind = line[: found.start()], line[found.end() :]
-    rest = f"{before} {behind}" if before else behind
+    rest = line[found.end() :]
+    if found.start():
+        rest = f"{line[: found.start()]} {rest}"
     return Prefix(kind, ns, rest, found.end())
 
 
@@ -144,7 +151,9 @@ def recorder_ns(text: str) -> int | None:
     >>> recorder_ns("1750866199.3488")
     1750866199348800000
     """
-    return None if _NUMBER.fullmatch(text) is None else _nanoseconds(text)
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    return _nanoseconds(text)
 
 
 def prefix_before(line: str, at: int) -> int:
@@ -169,7 +178,9 @@ def _time_of(found: "re.Match[str]") -> tuple[TimeKind, int] | None:
     if parts["month"]:
         date = f"{_NO_YEAR}-{_MONTHS[parts['month']]:02}-{int(parts['day']):02}"
         ns = _since_1970(date, parts["daytime"], parts["daypart"])
-        return None if ns is None else ("elapsed", ns)
+        if ns is None:
+            return None
+        return "elapsed", ns
     ns = _since_1970(parts["date"].replace("/", "-"), parts["clock"], parts["part"])
     if ns is None:
         return None
@@ -177,7 +188,9 @@ def _time_of(found: "re.Match[str]") -> tuple[TimeKind, int] | None:
     if not zone:
         return "local", ns
     ns -= _offset_seconds(zone) * _SECOND_NS
-    return ("unix", ns) if ns >= 0 else None
+    if ns < 0:
+        return None
+    return "unix", ns
 
 
 def _count(number: str) -> tuple[TimeKind, int] | None:
@@ -185,7 +198,9 @@ def _count(number: str) -> tuple[TimeKind, int] | None:
     ns = _nanoseconds(number)
     if ns is None:
         return None
-    return ("unix" if ns >= EARLIEST_EPOCH_SECONDS * _SECOND_NS else "elapsed"), ns
+    if ns < EARLIEST_EPOCH_SECONDS * _SECOND_NS:
+        return "elapsed", ns
+    return "unix", ns
 
 
 def _nanoseconds(text: str) -> int | None:
@@ -209,8 +224,10 @@ def _since_1970(date: str, clock: str, fraction: str | None) -> int | None:
 def _offset_seconds(zone: str) -> int:
     if zone in ("Z", "UTC"):
         return 0
-    hours, minutes = int(zone[1:3]), int(zone[-2:])
-    return (hours * 3600 + minutes * 60) * (-1 if zone[0] == "-" else 1)
+    seconds = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
+    if zone[0] == "-":
+        return -seconds
+    return seconds
 
 
 def _read_json(line: str) -> Prefix | None:
@@ -225,8 +242,10 @@ def _read_json(line: str) -> Prefix | None:
     text = _first_text(fields)
     if text is None:
         return None
-    # A time inside the text is nearer to its source.
-    inner = read_prefix(text) if text[:1] != "{" else Prefix(None, 0, text, 0)
+    inner = Prefix(None, 0, text, 0)
+    if text[:1] != "{":
+        # A time inside the text is nearer to its source.
+        inner = read_prefix(text)
     if inner.kind is not None:
         return inner._replace(end=0)
     kind, ns = _json_time(fields) or (None, 0)
@@ -246,9 +265,8 @@ def _json_time(fields: Mapping[str, Any]) -> tuple[TimeKind, int] | None:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             continue
         text = str(value)
-        unit_ns = _UNITS_NS.get(len(text)) if text.isascii() and text.isdigit() else None
-        if unit_ns is not None:
-            return "unix", int(text) * unit_ns
+        if len(text) in _UNITS_NS and text.isascii() and text.isdigit():
+            return "unix", int(text) * _UNITS_NS[len(text)]
         found = _TIME.fullmatch(text)
         if found is not None:
             return _time_of(found)

@@ -34,7 +34,9 @@ class CoresToken(Token):
 
     @classmethod
     def match(cls, word: str, value: str) -> Token | None:
-        return cls(word) if word in ("CPU", "cpu") and value[:1] == "[" else None
+        if word not in ("CPU", "cpu") or value[:1] != "[":
+            return None
+        return cls(word)
 
     def read(self, draft: Draft, at: int) -> int:
         text = draft.words[at + 1]
@@ -44,21 +46,23 @@ class CoresToken(Token):
         cores: list[Core] = []
         append = cores.append
         try:
-            for core, entry in enumerate(inner.split(",")):
+            for number, entry in enumerate(inner.split(",")):
                 load, _, clock = entry.partition("@")
                 if clock:
-                    append(Core(core, True, RATIOS[load], HERTZ[clock]))
+                    append(Core(number, True, RATIOS[load], HERTZ[clock]))
                 elif entry.lower() == "off":
-                    append(Core(core, False))
+                    append(Core(number, False))
                 else:
-                    append(Core(core, True, RATIOS[entry]))
+                    append(Core(number, True, RATIOS[entry]))
         except KeyError:
             raise UnreadableError(text) from None
         if shared:
             if shared[0] != "@" or any(core.frequency_hertz is not None for core in cores):
                 raise UnreadableError(shared)
             hertz = read_megahertz(shared[1:])
-            cores = [replace(one, frequency_hertz=hertz) if one.online else one for one in cores]
+            for at_core, core in enumerate(cores):
+                if core.online:
+                    cores[at_core] = replace(core, frequency_hertz=hertz)
         draft.signs += 1
         if "cpu" in draft.once:
             raise draft.next_record()
@@ -85,10 +89,12 @@ class CoresToken(Token):
     def render(cls, sample: Sample) -> Iterator[str]:
         entries = []
         for core in sample.cpu:
-            if core.online and core.utilization_ratio is None:
+            if not core.online:
+                entries.append("off")
+            elif core.utilization_ratio is None:
                 raise ValueError(f"core {core.core} is online without a load")
-            shown = show_activity(core.utilization_ratio, core.frequency_hertz)
-            entries.append(shown if core.online else "off")
+            else:
+                entries.append(show_activity(core.utilization_ratio, core.frequency_hertz))
         if entries:
             yield f"CPU [{','.join(entries)}]"
 
@@ -108,7 +114,9 @@ class EmcToken(ValueToken):
         load, hertz = read_load(text)
         if len(hertz) > 1:
             raise UnreadableError(text)
-        return Emc(load, hertz[0]) if hertz else Emc()
+        if not hertz:
+            return Emc()
+        return Emc(load, hertz[0])
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
         load, hertz = read_load(words[1])
@@ -119,11 +127,15 @@ class EmcToken(ValueToken):
 
     @classmethod
     def render(cls, sample: Sample) -> Iterator[str]:
-        if sample.emc is not None:
-            load, clock = sample.emc.utilization_ratio, sample.emc.frequency_hertz
-            if load is not None and clock is None:
-                raise ValueError("the memory controller has a load without a clock")
-            yield f"EMC_FREQ {'0%' if clock is None else show_activity(load, clock)}"
+        if sample.emc is None:
+            return
+        load, clock = sample.emc.utilization_ratio, sample.emc.frequency_hertz
+        if clock is not None:
+            yield f"EMC_FREQ {show_activity(load, clock)}"
+        elif load is not None:
+            raise ValueError("the memory controller has a load without a clock")
+        else:
+            yield "EMC_FREQ 0%"
 
 
 class GpuToken(ValueToken):
@@ -159,9 +171,11 @@ class GpuToken(ValueToken):
             yield f"GR3D_FREQ {first} GR3D2_FREQ {second}"
         elif load is None and not clocks:
             raise ValueError("the GPU has neither a load nor a clock")
+        elif clocks:
+            listed = ",".join(map(show_megahertz, clocks))
+            yield f"GR3D_FREQ {show_activity(load, None)}@[{listed}]"
         else:
-            listed = f"@[{','.join(map(show_megahertz, clocks))}]" if clocks else ""
-            yield f"GR3D_FREQ {show_activity(load, None)}{listed}"
+            yield f"GR3D_FREQ {show_activity(load, None)}"
 
 
 class SecondClusterToken(Token):
@@ -181,10 +195,15 @@ class SecondClusterToken(Token):
         load, hertz = read_load(text)
         if first is None or first.cluster_utilization_ratio or len(hertz) > 1:
             raise UnreadableError(text)
-        loads = tuple(one for one in (first.utilization_ratio, load) if one is not None)
-        if len(loads) == 1 or len(first.frequency_hertz) != len(hertz):
+        first_load = first.utilization_ratio
+        if (first_load is None) != (load is None):
             raise UnreadableError(text)
-        return Gpu(first.utilization_ratio, first.frequency_hertz + hertz, loads)
+        if len(first.frequency_hertz) != len(hertz):
+            raise UnreadableError(text)
+        loads: tuple[float, ...] = ()
+        if first_load is not None and load is not None:
+            loads = first_load, load
+        return Gpu(first_load, first.frequency_hertz + hertz, loads)
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
         load, hertz = read_load(words[1])
@@ -276,7 +295,9 @@ class EngineToken(Token):
         if not is_name or "/" in value or value[-2:] == "mW" or word.startswith(cls._RAIL_PREFIXES):
             return None
         core = engine_name(word).removeprefix(cls.DLA)
-        return DlaToken(word) if len(core) == 1 and core in "0123456789" else cls(word)
+        if len(core) == 1 and core in "0123456789":
+            return DlaToken(word)
+        return cls(word)
 
     def read(self, draft: Draft, at: int) -> int:
         engine, is_sign, is_bare, units = self._values[draft.words[at + 1]]
@@ -303,15 +324,15 @@ class EngineToken(Token):
         elif text[:1] == "[" and self.name.startswith("PVA"):
             loads, _, clock = text.partition("@")
             hertz = CLOCKS[clock]
-            units = tuple(
-                (f"{self.name}_VPU{unit}", read_percent(one))
-                for unit, one in enumerate(read_items(loads))
-            )
+            for unit, unit_load in enumerate(read_items(loads)):
+                units = (*units, (f"{self.name}_VPU{unit}", read_percent(unit_load)))
         else:
             load, hertz = read_load(text)
         if len(hertz) > 1:
             raise UnreadableError(text)
-        state: GateState | None = None if not hertz else "on" if hertz[0] else "off"
+        state: GateState | None = None
+        if hertz:
+            state = "on" if hertz[0] else "off"
         return self._make(state, load, *hertz), "@" in text, is_bare, units
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
@@ -329,40 +350,52 @@ class EngineToken(Token):
     @classmethod
     def render(cls, sample: Sample) -> Iterator[str]:
         engines = sample.engines
-        dla = [text for one in sample.dla for text in cls._show(f"NVDLA{one.core}", one, {})]
+        dla: list[str] = []
+        for core in sample.dla:
+            dla.append(cls._show(f"NVDLA{core.core}", core))
         is_mts = engines.keys() >= set(MtsToken.ENGINES)
         for name, engine in engines.items():
             if name.startswith(cls._AFTER_DLA):
                 yield from dla
                 dla = []
-            if not is_mts or name not in MtsToken.ENGINES:
-                yield from cls._show(name, engine, engines)
-            elif name == MtsToken.ENGINES[0]:
-                yield MtsToken.show(engines)
+            owner, unit_mark, _ = name.partition("_VPU")
+            if unit_mark and owner in engines:
+                continue  # The engine prints the loads of its units.
+            if is_mts and name in MtsToken.ENGINES:
+                if name == MtsToken.ENGINES[0]:
+                    yield MtsToken.show(engines)
+            else:
+                yield cls._show(name, engine, cls._unit_loads(name, engines))
         yield from dla
 
     @staticmethod
-    def _show(name: str, engine: Engine, engines: Mapping[str, Engine]) -> Iterator[str]:
+    def _unit_loads(name: str, engines: Mapping[str, Engine]) -> list[float]:
+        """Return the known loads of the vector units of an engine."""
+        loads = []
+        for unit, engine in engines.items():
+            if unit.startswith(f"{name}_VPU") and engine.utilization_ratio is not None:
+                loads.append(engine.utilization_ratio)
+        return loads
+
+    @staticmethod
+    def _show(name: str, engine: Engine, unit_loads: Sequence[float] = ()) -> str:
+        """Print one engine in the form that its release has for what is known."""
         load, clock = engine.utilization_ratio, engine.frequency_hertz
-        owner, unit_mark, _ = name.partition("_VPU")
-        if unit_mark and owner in engines:
-            return
-        units = [engines[key].utilization_ratio for key in engines if key.startswith(f"{name}_VPU")]
         plain_name = f"{name}_FREQ" if name.startswith("PVA") else name
-        if clock is not None and units:
-            loads = ",".join(show_percent(unit) for unit in units if unit is not None)
-            yield f"{plain_name} [{loads}]@{show_megahertz(clock)}"
-        elif clock is not None and load is None:
-            megahertz = show_megahertz(clock)
-            yield f"APE {megahertz}" if name == "APE" else f"{name}_FREQ @{megahertz}"
-        elif clock is not None:
-            yield f"{plain_name} {show_activity(load, clock)}"
-        elif load is not None and engine.state is None:
-            yield f"{name}_LOAD {show_percent(load)}"
-        elif load is None and engine.state == "off":
-            yield f"{plain_name} off"
-        else:
-            raise ValueError(f"{name} has neither a load nor a clock, or it is off with a load")
+        if clock is not None and unit_loads:
+            loads = ",".join(map(show_percent, unit_loads))
+            return f"{plain_name} [{loads}]@{show_megahertz(clock)}"
+        if clock is not None and load is not None:
+            return f"{plain_name} {show_activity(load, clock)}"
+        if clock is not None and name == "APE":
+            return f"APE {show_megahertz(clock)}"
+        if clock is not None:
+            return f"{name}_FREQ @{show_megahertz(clock)}"
+        if load is not None and engine.state is None:
+            return f"{name}_LOAD {show_percent(load)}"
+        if load is None and engine.state == "off":
+            return f"{plain_name} off"
+        raise ValueError(f"{name} has neither a load nor a clock, or it is off with a load")
 
 
 class DlaToken(EngineToken):

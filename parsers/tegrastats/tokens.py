@@ -111,15 +111,18 @@ class NumberMap:
 
     def power(self, column: str, text: str) -> None:
         """Append a power; its sign is that of the text, which is equal in all lines."""
-        self.number(column, -1.0 if text.startswith("-") else 1.0, divisor=1000.0)
+        self.number(column, _sign(text), divisor=1000.0)
 
     def celsius(self, column: str, text: str) -> None:
         """Append a temperature; its sign is that of the text."""
-        is_negative = text.startswith("-")
-        at = self.put(_DECIMAL_BITS, column, -1.0 if is_negative else 1.0)
+        at = self.put(_DECIMAL_BITS, column, _sign(text))
         self.celsius_runs.append(at)
-        if is_negative:
+        if text.startswith("-"):
             self.negative.append(at)
+
+
+def _sign(text: str) -> float:
+    return -1.0 if text.startswith("-") else 1.0
 
 
 class NextRecordError(Exception):
@@ -272,10 +275,6 @@ class ValueToken(Token):
 
 class UnknownToken(Token):
     """A word that was not understood: it is kept, and the words behind it are read."""
-
-    @classmethod
-    def match(cls, word: str, value: str) -> Token | None:
-        return cls(word)
 
     def read(self, draft: Draft, at: int) -> int:
         draft.unparsed.append(self.label)

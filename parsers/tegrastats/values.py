@@ -31,8 +31,10 @@ _UNIT_POWER = re.compile(
     f"({_POWER})mW(?:/({_POWER})mW)?(?:/({_POWER})mW)?(/-?(?:{_NUMBER})?m?(?:/[-0-9mW/]*)?)?"
 )
 
-RATIOS = {f"{text}%": int(text) / 100 for n in range(101) for text in {f"{n}", f"{n % 100:02}"}}
-"""Every percentage that is one, by its text."""
+RATIOS: dict[str, float] = {}
+"""Every percentage that is one, by its text: ``7%`` and ``07%``."""
+for _percent in range(101):
+    RATIOS[f"{_percent}%"] = RATIOS[f"{_percent:02}%"] = _percent / 100
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -139,13 +141,17 @@ def read_power(text: str) -> tuple[tuple[float, ...], str, bool]:
     >>> read_power("-392mW/-392mW")
     ((-0.392, -0.392), '', True)
     """
-    found = _UNIT_POWER.fullmatch(text)
-    has_unit = found is not None
-    found = found or _PLAIN_POWER.fullmatch(text)
-    if found is None:
+    with_unit = _UNIT_POWER.fullmatch(text)
+    if with_unit is not None:
+        return _watts_in(with_unit), with_unit[4] or "", True
+    plain = _PLAIN_POWER.fullmatch(text)
+    if plain is None:
         raise UnreadableError(text)
-    watts = tuple([int(number) / 1000 for number in found.group(1, 2, 3) if number])
-    return watts, (found[4] or "") if has_unit else "", has_unit
+    return _watts_in(plain), "", False
+
+
+def _watts_in(found: re.Match[str]) -> tuple[float, ...]:
+    return tuple([int(number) / 1000 for number in found.group(1, 2, 3) if number])
 
 
 def read_load(text: str) -> tuple[float | None, tuple[int, ...]]:
@@ -158,11 +164,15 @@ def read_load(text: str) -> tuple[float | None, tuple[int, ...]]:
     ratio = RATIOS.get(load)
     if ratio is None and (load or not at):
         raise UnreadableError(text)
-    return ratio, CLOCKS[clock] if at else ()
+    if not at:
+        return ratio, ()
+    return ratio, CLOCKS[clock]
 
 
 def _read_clocks(text: str) -> tuple[int, ...]:
-    return tuple([HERTZ[one] for one in read_items(text)]) if text[:1] == "[" else (HERTZ[text],)
+    if text[:1] != "[":
+        return (HERTZ[text],)
+    return tuple(map(HERTZ.__getitem__, read_items(text)))
 
 
 def read_items(text: str) -> list[str]:
@@ -203,11 +213,16 @@ def show_megahertz(hertz: int) -> str:
 
 def show_activity(ratio: float | None, hertz: int | None) -> str:
     """Print ``X%@Y``, ``X%`` or ``@Y``."""
-    load = "" if ratio is None else show_percent(ratio)
-    return load if hertz is None else f"{load}@{show_megahertz(hertz)}"
+    text = ""
+    if ratio is not None:
+        text = show_percent(ratio)
+    if hertz is not None:
+        text += f"@{show_megahertz(hertz)}"
+    return text
 
 
 def show_celsius(celsius: float | None) -> str:
     """Print a temperature in at most thousandths of a degree; None is a zone without power."""
-    text = f"{GATED_CELSIUS if celsius is None else celsius:.3f}"
-    return text.rstrip("0").rstrip(".") + "C"
+    if celsius is None:
+        celsius = GATED_CELSIUS
+    return f"{celsius:.3f}".rstrip("0").rstrip(".") + "C"
