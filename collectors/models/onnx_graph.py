@@ -12,7 +12,8 @@ import math
 import mmap
 import resource
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,7 +96,7 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
 
 def _oddities(path: Path, model: onnx.ModelProto) -> Iterator[str]:
     """Sort the nodes; yield a note for each harmless oddity, raise ``UserError`` for another."""
-    opsets = {_domain(one.domain): one.version for one in model.opset_import}
+    opsets = _opsets(model)
     is_own = any(_domain(node.domain) == "" for node in model.graph.node)
     if is_own and "" not in opsets and model.ir_version >= _OPSETS_SINCE:
         raise UserError(f"{path} does not name the opset of its operators", _AGAIN)
@@ -119,18 +120,11 @@ def _put_in_order(graph: onnx.GraphProto) -> bool:
         ValueError: An input has no name, or a tensor is made twice, read but never made, or
             depends on itself.
     """
-    if not all(one.name for one in graph.input):
-        raise ValueError("an input has no name")
+    for value in graph.input:
+        if not value.name:
+            raise ValueError("an input has no name")
     given = set(_given(graph))
-    makers: dict[str, int] = {}
-    for index, node in enumerate(graph.node):
-        for name in filter(None, node.output):
-            if name in makers:
-                other = _word(graph.node[makers[name]])
-                raise ValueError(f"{other} and {_word(node)} both make {name!r}")
-            if name in given:
-                raise ValueError(f"{_word(node)} makes {name!r}, which is an input or a weight")
-            makers[name] = index
+    makers = _makers(graph, given)
     sorter: TopologicalSorter[int] = TopologicalSorter()
     is_sorted = True
     for index, node in enumerate(graph.node):
@@ -144,13 +138,28 @@ def _put_in_order(graph: onnx.GraphProto) -> bool:
     if is_sorted:
         return False
     try:
-        kept = type(graph)(node=[graph.node[index] for index in sorter.static_order()])
+        ordered = [graph.node[index] for index in sorter.static_order()]
     except CycleError as error:
         node = graph.node[min(error.args[1])]
         raise ValueError(f"{_word(node)} can never run: nodes wait for each other") from None
+    copies = type(graph)(node=ordered)
     del graph.node[:]
-    graph.node.extend(kept.node)
+    graph.node.extend(copies.node)
     return True
+
+
+def _makers(graph: onnx.GraphProto, given: Collection[str]) -> dict[str, int]:
+    """Return the index of the node that makes each tensor; raise ``ValueError`` if two do."""
+    makers: dict[str, int] = {}
+    for index, node in enumerate(graph.node):
+        for name in filter(None, node.output):
+            if name in makers:
+                other = _word(graph.node[makers[name]])
+                raise ValueError(f"{other} and {_word(node)} both make {name!r}")
+            if name in given:
+                raise ValueError(f"{_word(node)} makes {name!r}, which is an input or a weight")
+            makers[name] = index
+    return makers
 
 
 def _read_by(node: onnx.NodeProto) -> Iterator[str]:
@@ -161,18 +170,26 @@ def _read_by(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def _free(graphs: Iterable[onnx.GraphProto]) -> Iterator[str]:
+    """Yield the tensors of the outer graph that subgraphs read, or return as an output."""
     for graph in graphs:
-        inside = {name for node in graph.node for name in node.output}.union(_given(graph))
-        # An output may be a tensor of the outer graph.
-        names = [one.name for one in graph.output]
-        names += [name for node in graph.node for name in _read_by(node)]
-        yield from (name for name in names if name and name not in inside)
+        inside = set(_given(graph))
+        read = [output.name for output in graph.output]
+        for node in graph.node:
+            inside.update(node.output)
+            read += _read_by(node)
+        for name in read:
+            if name and name not in inside:
+                yield name
 
 
 def _given(graph: onnx.GraphProto) -> Iterator[str]:
-    yield from (one.name for one in graph.input)
-    yield from (one.name for one in graph.initializer)
-    yield from (one.values.name for one in graph.sparse_initializer)
+    """Yield the inputs and weights of a graph."""
+    for value in graph.input:
+        yield value.name
+    for weight in graph.initializer:
+        yield weight.name
+    for sparse in graph.sparse_initializer:
+        yield sparse.values.name
 
 
 def _word(node: onnx.NodeProto) -> str:
@@ -235,7 +252,7 @@ def _load(path: Path) -> onnx.ModelProto:
 
 def _check_names(path: Path, model: onnx.ModelProto) -> None:
     """Raise UserError if a name is not text: the library returns its bytes then."""
-    names: list[object] = [one.domain for one in model.opset_import]
+    names: list[object] = [opset.domain for opset in model.opset_import]
     nodes = [*model.graph.node]
     for function in model.functions:
         names += (function.domain, function.name)
@@ -245,7 +262,7 @@ def _check_names(path: Path, model: onnx.ModelProto) -> None:
     names += _given(model.graph)
     for info in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         names.append(info.name)
-        names += (length.dim_param for length in info.type.tensor_type.shape.dim)
+        names += [length.dim_param for length in info.type.tensor_type.shape.dim]
     if not all(isinstance(name, str) for name in names):
         raise UserError(f"{path} has a name that is not UTF-8 text", _AGAIN)
 
@@ -327,49 +344,59 @@ def _with_subgraphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]
 
 def _fix_inputs(path: Path, model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Fix open dimensions, also those of the same name in other inputs, or raise ``UserError``."""
-    weights = {one.name for one in model.graph.initializer}
-    inputs = {one.name: one for one in model.graph.input if one.name not in weights}
-    named: dict[str, int] = {}
+    weights = {weight.name for weight in model.graph.initializer}
+    inputs = {value.name: value for value in model.graph.input if value.name not in weights}
+    lengths: dict[str, int] = {}
     for name, wanted in shapes.items():
         if name not in inputs:
             words = f"no input is named {name!r} (it has {', '.join(inputs) or 'none'})"
             raise _misfit(path, words, inputs.values())
-        dimensions = inputs[name].type.tensor_type.shape.dim
-        if dimensions and len(dimensions) != len(wanted):
-            words = f"input {name!r} has {len(dimensions)} dimensions, not {len(wanted)}"
-            raise _misfit(path, words, (inputs[name],))
-        if not dimensions:
-            for _ in wanted:
-                inputs[name].type.tensor_type.shape.dim.add()
-        for dimension, length in zip(dimensions, wanted, strict=True):
-            if dimension.HasField("dim_value") and dimension.dim_value not in (length, -1, 0):
-                words = f"input {name!r} is fixed to {dimension.dim_value} where {length} is given"
-                raise _misfit(path, words, (inputs[name],))
-            if dimension.dim_param:
-                named[dimension.dim_param] = length
-            dimension.dim_value = length
-    for one in model.graph.input:
-        for dimension in one.type.tensor_type.shape.dim:
+        lengths |= _fix_input(path, inputs[name], wanted)
+    for value in model.graph.input:
+        for dimension in value.type.tensor_type.shape.dim:
             # Some exporters write an open dimension as 0 or -1.
             if dimension.HasField("dim_value") and dimension.dim_value < 1:
                 dimension.ClearField("dim_value")
-            if dimension.dim_param in named:
-                dimension.dim_value = named[dimension.dim_param]
+            if dimension.dim_param in lengths:
+                dimension.dim_value = lengths[dimension.dim_param]
     if shapes:
         # Shapes of other tensors in the file belong to the open shapes.
         del model.graph.value_info[:]
-        for one in model.graph.output:
-            one.type.tensor_type.ClearField("shape")
+        for output in model.graph.output:
+            output.type.tensor_type.ClearField("shape")
+
+
+def _fix_input(path: Path, value: onnx.ValueInfoProto, wanted: tuple[int, ...]) -> dict[str, int]:
+    """Give one input a shape; return the length of each dimension that had a name."""
+    dimensions = value.type.tensor_type.shape.dim
+    if not dimensions:
+        for _ in wanted:
+            dimensions.add()
+    if len(dimensions) != len(wanted):
+        words = f"input {value.name!r} has {len(dimensions)} dimensions, not {len(wanted)}"
+        raise _misfit(path, words, (value,))
+    lengths: dict[str, int] = {}
+    for dimension, length in zip(dimensions, wanted, strict=True):
+        own_length = dimension.dim_value if dimension.HasField("dim_value") else 0
+        if own_length > 0 and own_length != length:
+            words = f"input {value.name!r} is fixed to {own_length} where {length} is given"
+            raise _misfit(path, words, (value,))
+        if dimension.dim_param:
+            lengths[dimension.dim_param] = length
+        dimension.dim_value = length
+    return lengths
 
 
 def _misfit(path: Path, words: str, inputs: Iterable[onnx.ValueInfoProto]) -> UserError:
     """Return the error of a shape; the remedy has those that fit, an open length as ``?``."""
     shapes = []
-    for one in inputs:
-        lengths = (max(0, at.dim_value) for at in one.type.tensor_type.shape.dim)
-        shapes.append(f"{one.name}:{'x'.join(str(n or '?') for n in lengths) or '?'}")
+    for value in inputs:
+        dimensions = value.type.tensor_type.shape.dim
+        lengths = [str(max(0, dimension.dim_value) or "?") for dimension in dimensions]
+        shapes.append(f"{value.name}:{'x'.join(lengths) or '?'}")
     remedy = f"give --shape {' '.join(shapes)}" if shapes else "leave --shape out"
-    remedy += ", a number for each ?" if "?" in remedy else ""
+    if "?" in remedy:
+        remedy += ", a number for each ?"
     return UserError(f"{path}: {words}", remedy)
 
 
@@ -397,24 +424,26 @@ def _infer(model: onnx.ModelProto) -> tuple[dict[str, Values | None], str | None
     ):
         del of_model[:]
         of_model.extend(of_found)
-    numeric = {
-        name: None if one is None or one.dtype.kind not in "biuf" else tuple(one.ravel().tolist())
-        for name, one in constants.items()
-    }
-    return numeric, problem
+    numbers: dict[str, Values | None] = {}
+    for name, array in constants.items():
+        numbers[name] = None
+        if array is not None and array.dtype.kind in "biuf":
+            numbers[name] = tuple(array.ravel().tolist())
+    return numbers, problem
 
 
 def _weights(model: onnx.ModelProto) -> Constants:
-    found: Constants = {}
-    for one in model.graph.initializer:
+    """Return the weights of a model, with the values of small ones."""
+    weights: Constants = {}
+    for weight in model.graph.initializer:
+        weights[weight.name] = None
         # Contents of large tensors and of those in other files are absent.
-        held = not one.external_data and math.prod(one.dims) <= LONGEST_VALUES
-        try:
-            found[one.name] = numpy_helper.to_array(one) if held else None
-        except (ValueError, TypeError):
-            found[one.name] = None
-    found.update((one.values.name, None) for one in model.graph.sparse_initializer)
-    return found
+        if not weight.external_data and math.prod(weight.dims) <= LONGEST_VALUES:
+            with suppress(ValueError, TypeError):
+                weights[weight.name] = numpy_helper.to_array(weight)
+    for sparse in model.graph.sparse_initializer:
+        weights[sparse.values.name] = None
+    return weights
 
 
 def _replace_constants(model: onnx.ModelProto, constants: Constants) -> None:
@@ -430,29 +459,45 @@ def _replace_constants(model: onnx.ModelProto, constants: Constants) -> None:
 
 def _fold(model: onnx.ModelProto, constants: Constants) -> bool:
     """Compute the nodes that read only constants; return whether anything new was found."""
-    nodes = [
-        node
-        for node in model.graph.node
-        if any(constants.get(name) is None for name in node.output)
-    ]
-    asked = {node.input[0] for node in nodes if node.op_type in ("Shape", "Size")}
-    fixed = {
-        info.name: [one.dim_value for one in info.type.tensor_type.shape.dim]
-        for info in (*model.graph.value_info, *model.graph.input)
-        if info.name in asked
-        and info.type.tensor_type.HasField("shape")
-        and all(one.HasField("dim_value") for one in info.type.tensor_type.shape.dim)
-    }
-    fixed |= {name: list(one.shape) for name, one in constants.items() if one is not None}
-    fixed |= {one.name: list(one.dims) for one in model.graph.initializer}
-    opsets = {one.domain: one.version for one in model.opset_import}
+    nodes = [node for node in model.graph.node if _is_unknown(node, constants)]
+    sized = _sized(model, nodes, constants)
+    opsets = {opset.domain: opset.version for opset in model.opset_import}
     before = _progress(constants)
     for node in nodes:
-        if node.op_type in ("Shape", "Size") and node.input[0] in fixed and not node.domain:
-            _fold_shape(node, fixed[node.input[0]], constants)
+        if _asks_for_shape(node) and node.input[0] in sized and not node.domain:
+            _fold_shape(node, sized[node.input[0]], constants)
         elif _is_constant(node, constants):
             _fold_node(node, constants, opsets)
     return _progress(constants) > before
+
+
+def _is_unknown(node: onnx.NodeProto, constants: Constants) -> bool:
+    """Return whether the values of any output of a node are unknown."""
+    return any(constants.get(name) is None for name in node.output)
+
+
+def _asks_for_shape(node: onnx.NodeProto) -> bool:
+    return node.op_type in ("Shape", "Size")
+
+
+def _sized(
+    model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto], constants: Constants
+) -> dict[str, list[int]]:
+    """Return the shapes of constants, and of those tensors whose shape a node asks for."""
+    asked = {node.input[0] for node in nodes if _asks_for_shape(node)}
+    shapes: dict[str, list[int]] = {}
+    for info in (*model.graph.value_info, *model.graph.input):
+        tensor = info.type.tensor_type
+        if info.name not in asked or not tensor.HasField("shape"):
+            continue
+        if all(dimension.HasField("dim_value") for dimension in tensor.shape.dim):
+            shapes[info.name] = [dimension.dim_value for dimension in tensor.shape.dim]
+    for name, array in constants.items():
+        if array is not None:
+            shapes[name] = list(array.shape)
+    for weight in model.graph.initializer:
+        shapes[weight.name] = list(weight.dims)
+    return shapes
 
 
 def _progress(constants: Constants) -> int:
@@ -460,81 +505,87 @@ def _progress(constants: Constants) -> int:
 
 
 def _is_constant(node: onnx.NodeProto, constants: Constants) -> bool:
-    if node.op_type.startswith(_RANDOM) or any(one.g.node or one.graphs for one in node.attribute):
+    """Return whether a node has the same result each time: it reads only constants."""
+    if node.op_type.startswith(_RANDOM):
         return False
+    for attribute in node.attribute:
+        if attribute.g.node or attribute.graphs:
+            return False
     return all(name in constants for name in node.input if name)
 
 
 def _fold_shape(node: onnx.NodeProto, shape: list[int], constants: Constants) -> None:
-    cut = {one.name: one.i for one in node.attribute}
-    found = shape[cut.get("start", 0) : cut.get("end", len(shape))]
-    result = numpy.prod(shape) if node.op_type == "Size" else found
+    result: int | list[int] = math.prod(shape)
+    if node.op_type == "Shape":
+        ends = {attribute.name: attribute.i for attribute in node.attribute}
+        result = shape[ends.get("start", 0) : ends.get("end", len(shape))]
     constants[node.output[0]] = numpy.asarray(result, dtype=numpy.int64)
 
 
 def _fold_node(node: onnx.NodeProto, constants: Constants, opsets: Mapping[str, int]) -> None:
     """Compute a node if it is small and of a kind that exporters compute shapes with."""
-    known = {name: constants[name] for name in node.input if name}
     for name in node.output:
         constants.setdefault(name, None)
-    if all(constants[name] is not None for name in node.output if name):
+    if not any(constants[name] is None for name in node.output if name):
         return
+    known = {name: constants[name] for name in node.input if name}
     results: list[Any] | None = None
     if node.op_type == "Constant":
         results = _constant(node)
-    elif (
-        node.op_type in _FOLDED
-        and not node.domain
-        and all(values is not None for values in known.values())
-        and _is_small(node, known)
-    ):
-        results = _run(node, known, opsets)
+    elif node.op_type in _FOLDED and not node.domain:
+        has_values = all(values is not None for values in known.values())
+        if has_values and _is_small(node, known):
+            results = _run(node, known, opsets)
     for name, values in zip(node.output, results or [], strict=False):
         if name and getattr(values, "size", LONGEST_VALUES + 1) <= LONGEST_VALUES:
             constants[name] = values
 
 
 def _is_small(node: onnx.NodeProto, known: Constants) -> bool:
-    """Whether the result is small: nothing large is ever computed."""
-    sizes = {name: values.size for name, values in known.items() if values is not None}
-    if node.op_type == "Concat":  # It may name the same input a million times.
-        return sum(sizes[name] for name in node.input if name) <= LONGEST_VALUES
+    """Return whether the result is small: nothing large is ever computed."""
+    # In the order of the inputs, which may name the same tensor a million times.
+    inputs = [known[name] for name in node.input if name]
+    if node.op_type == "Concat":
+        return sum(array.size for array in inputs if array is not None) <= LONGEST_VALUES
     if node.op_type in _BROADCAST:
+        shapes = [array.shape for array in known.values() if array is not None]
         try:
-            shape = numpy.broadcast_shapes(*(v.shape for v in known.values() if v is not None))
+            return math.prod(numpy.broadcast_shapes(*shapes)) <= LONGEST_VALUES
         except ValueError:
             return False
-        return math.prod(shape) <= LONGEST_VALUES
-    given = [known[name].ravel().tolist() for name in node.input if name]  # type: ignore[union-attr]
     if node.op_type == "Range":
-        start, limit, step = (values[0] for values in given)
+        # Python's numbers: those of numpy may overflow.
+        start, limit, step = (array.item(0) for array in inputs if array is not None)
         return bool(step) and bool(abs((limit - start) / step) <= LONGEST_VALUES)
     if node.op_type in ("ConstantOfShape", "Expand", "Tile"):
-        lengths = given[-1]
-        factor = len(given[0]) if node.op_type == "Tile" else 1
-        return bool(abs(math.prod(lengths) * factor) <= LONGEST_VALUES)
+        lengths = inputs[-1]
+        assert lengths is not None
+        size = math.prod(lengths.ravel().tolist())
+        if node.op_type == "Tile" and inputs[0] is not None:
+            size *= inputs[0].size
+        return bool(abs(size) <= LONGEST_VALUES)
     return True
 
 
 def _constant(node: onnx.NodeProto) -> list[Any] | None:
-    for one in node.attribute:
-        if one.name == "value":
-            held = math.prod(one.t.dims) <= LONGEST_VALUES and not one.t.external_data
-            return [numpy_helper.to_array(one.t)] if held else None
-        if one.name in ("value_int", "value_ints", "value_float", "value_floats"):
-            dtype = numpy.int64 if "int" in one.name else numpy.float32
-            return [numpy.asarray(helper.get_attribute_value(one), dtype=dtype)]
+    """Return the value of a node ``Constant``, or ``None`` if it is large or not a number."""
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            if attribute.t.external_data or math.prod(attribute.t.dims) > LONGEST_VALUES:
+                return None
+            return [numpy_helper.to_array(attribute.t)]
+        if attribute.name in ("value_int", "value_ints", "value_float", "value_floats"):
+            dtype = numpy.int64 if "int" in attribute.name else numpy.float32
+            return [numpy.asarray(helper.get_attribute_value(attribute), dtype=dtype)]
     return None
 
 
 def _run(node: onnx.NodeProto, known: Constants, opsets: Mapping[str, int]) -> list[Any] | None:
+    """Return the results of a node by the kernels of onnx, or ``None`` if one fails."""
     from onnx.reference import ReferenceEvaluator
 
-    inputs, outputs = (
-        [helper.make_value_info(name, helper.make_tensor_type_proto(1, None)) for name in names]
-        for names in (known, filter(None, node.output))
-    )
-    graph = helper.make_graph([node], "constant", inputs, outputs)
+    outputs = filter(None, node.output)
+    graph = helper.make_graph([node], "constant", _untyped(known), _untyped(outputs))
     try:
         own = opsets.get("", opsets.get("ai.onnx", 13))
         return list(ReferenceEvaluator(graph, {"": own}).run(None, known))
@@ -543,14 +594,21 @@ def _run(node: onnx.NodeProto, known: Constants, opsets: Mapping[str, int]) -> l
         return None
 
 
+def _untyped(names: Iterable[str]) -> list[onnx.ValueInfoProto]:
+    """Return declarations of tensors; the evaluator does not look at their types."""
+    kind = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None)
+    return [helper.make_value_info(name, kind) for name in names]
+
+
 def _graph(
     model: onnx.ModelProto,
     constants: Mapping[str, Values | None],
     notes: Iterable[str],
 ) -> Graph:
     """Convert a model with inferred shapes; ``constants`` map a tensor to its values if few."""
-    weights = {one.name: one for one in model.graph.initializer}
-    weights.update((one.values.name, one.values) for one in model.graph.sparse_initializer)
+    weights = {weight.name: weight for weight in model.graph.initializer}
+    for sparse in model.graph.sparse_initializer:
+        weights[sparse.values.name] = sparse.values
     tensors: dict[str, Tensor] = {}
     for info in (*model.graph.value_info, *model.graph.input, *model.graph.output):
         kind = info.type.tensor_type
@@ -573,17 +631,25 @@ def _graph(
         if name not in tensors:
             tensors[name] = Tensor(name=name, is_constant=True, values=values)
     return Graph(
-        opsets={_domain(one.domain): one.version for one in model.opset_import},
-        inputs=tuple(one.name for one in model.graph.input if one.name not in weights),
-        outputs=tuple(one.name for one in model.graph.output),
+        opsets=_opsets(model),
+        inputs=tuple(value.name for value in model.graph.input if value.name not in weights),
+        outputs=tuple(value.name for value in model.graph.output),
         nodes=tuple(_node(index, node) for index, node in enumerate(model.graph.node)),
         tensors=tensors,
         notes=tuple(notes),
     )
 
 
+def _opsets(model: onnx.ModelProto) -> dict[str, int]:
+    return {_domain(opset.domain): opset.version for opset in model.opset_import}
+
+
 def _node(index: int, node: onnx.NodeProto) -> Node:
-    attributes = {one.name: _attribute(one) for one in node.attribute}
+    attributes: dict[str, Attribute] = {}
+    for attribute in node.attribute:
+        value = _attribute(attribute)
+        if value is not None:
+            attributes[attribute.name] = value
     return Node(
         index=index,
         name=node.name or f"{node.op_type}_{index}",
@@ -591,7 +657,7 @@ def _node(index: int, node: onnx.NodeProto) -> Node:
         domain=_domain(node.domain),
         inputs=tuple(node.input),
         outputs=tuple(node.output),
-        attributes={name: value for name, value in attributes.items() if value is not None},
+        attributes=attributes,
     )
 
 
@@ -602,22 +668,35 @@ def _attribute(attribute: onnx.AttributeProto) -> Attribute | None:
     if kind == "STRING":
         return attribute.s.decode(errors="replace")
     if kind == "STRINGS":
-        return tuple(one.decode(errors="replace") for one in attribute.strings)
-    if kind in ("INT", "FLOAT"):
-        return attribute.i if kind == "INT" else attribute.f
-    found = {"INTS": attribute.ints, "FLOATS": attribute.floats}.get(kind)
-    return None if found is None or len(found) > LONGEST_VALUES else tuple(found)
+        return tuple(text.decode(errors="replace") for text in attribute.strings)
+    if kind == "INT":
+        return attribute.i
+    if kind == "FLOAT":
+        return attribute.f
+    if kind == "INTS" and len(attribute.ints) <= LONGEST_VALUES:
+        return tuple(attribute.ints)
+    if kind == "FLOATS" and len(attribute.floats) <= LONGEST_VALUES:
+        return tuple(attribute.floats)
+    return None
 
 
 def _shape(shape: onnx.TensorShapeProto) -> Shape:
-    return tuple(
-        one.dim_value if one.HasField("dim_value") else one.dim_param or None for one in shape.dim
-    )
+    """Return a shape with the name of each open dimension, or ``None`` if it has no name."""
+    lengths: list[int | str | None] = []
+    for dimension in shape.dim:
+        if dimension.HasField("dim_value"):
+            lengths.append(dimension.dim_value)
+        else:
+            lengths.append(dimension.dim_param or None)
+    return tuple(lengths)
 
 
 def _dtype(number: int) -> str | None:
-    name = onnx.TensorProto.DataType.Name(number).lower() if number else None
-    return _NUMPY_NAMES.get(name or "", name)
+    """Return numpy's name of a type, or ``None`` if it is not given."""
+    if not number:
+        return None
+    name = str(onnx.TensorProto.DataType.Name(number)).lower()
+    return _NUMPY_NAMES.get(name, name)
 
 
 def _domain(domain: str) -> str:
