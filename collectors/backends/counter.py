@@ -77,7 +77,7 @@ class Counter(SelfTimed):
         return TimedReading(round(sent_ns + half_ns), half_ns, reading, grown)
 
 
-def count_error(found: Sequence[TimedReading]) -> float:
+def count_error(readings: Sequence[TimedReading]) -> float:
     """Return the 95 % error either way of the growth between the first and the last reading.
 
     Each of these two is of a moment that is known to half the time of its request. Work that is
@@ -86,15 +86,24 @@ def count_error(found: Sequence[TimedReading]) -> float:
     requests end, the work under way is seen in how far it departs from a straight line: that has
     the spread of the work under way at one end, and the error is the difference of two ends.
     """
-    grown = [(b.total - a.total, (b.at_ns - a.at_ns) / 1e9) for a, b in pairwise(found)]
-    seconds = sum(length for _, length in grown)
-    mean_rate = found[-1].total / seconds
-    at_edges = (found[0].half_ns + found[-1].half_ns) / 1e9
-    error = max(growth - mean_rate * length for growth, length in grown)
-    if found[-1].reading.counts == "requests":
-        times = [one.at_ns - found[0].at_ns for one in found]
-        totals = [one.total for one in found]
-        line = statistics.linear_regression(times, totals)
-        apart = [y - line.intercept - line.slope * x for x, y in zip(times, totals, strict=True)]
-        error = max(error, 2 * sqrt(2 * statistics.fmean(x * x for x in apart)))
-    return error + at_edges * max(growth / length for growth, length in grown)
+    first, last = readings[0], readings[-1]
+    mean_rate = last.total / ((last.at_ns - first.at_ns) / 1e9)
+    error = highest_rate = 0.0
+    for before, after in pairwise(readings):
+        growth, seconds = after.total - before.total, (after.at_ns - before.at_ns) / 1e9
+        error = max(error, growth - mean_rate * seconds)
+        highest_rate = max(highest_rate, growth / seconds)
+    if last.reading.counts == "requests":
+        error = max(error, 2 * sqrt(2) * _scatter(readings))
+    return error + highest_rate * (first.half_ns + last.half_ns) / 1e9
+
+
+def _scatter(readings: Sequence[TimedReading]) -> float:
+    """Return the root mean square of what readings depart from a straight line."""
+    times = [reading.at_ns - readings[0].at_ns for reading in readings]
+    totals = [reading.total for reading in readings]
+    line = statistics.linear_regression(times, totals)
+    squares = []
+    for time_ns, total in zip(times, totals, strict=True):
+        squares.append((total - line.intercept - line.slope * time_ns) ** 2)
+    return sqrt(statistics.fmean(squares))

@@ -1,7 +1,7 @@
 """A server with OpenAI's API as a back-end: it gets prompts, and its streamed answers are timed."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import count, cycle
 from pathlib import Path
@@ -38,6 +38,13 @@ class Reply(NamedTuple):
     tokens: int
     has_usage: bool
 
+    @property
+    def per_token_ns(self) -> int | None:
+        """Mean time from one token to the next, if there is a next one."""
+        if self.tokens < 2:
+            return None
+        return (self.last_ns - self.first_ns) // (self.tokens - 1)
+
 
 class OpenAi(SelfTimed):
     """Sends prompts in turn, in as many streams as the workload has, each without a pause."""
@@ -69,31 +76,28 @@ class OpenAi(SelfTimed):
             yield Phase(run_id=run_id, phase="warm_up", edge="end", at_ns=now())
         end_ns, has_usage = now(), True
         yield Phase(run_id=run_id, phase="steady", edge="begin", at_ns=end_ns)
-        for some in self._replies(order.streams, order.duration_seconds, order.count, stop):
-            end_ns = max(end_ns, *(one.end_ns for one in some))
-            has_usage = has_usage and all(one.has_usage for one in some)
-            yield Inferences(
-                run_id=run_id,
-                start_ns=tuple(one.start_ns for one in some),
-                latency_ns=tuple(one.end_ns - one.start_ns for one in some),
-                stages_ns={
-                    "first_token": tuple(one.first_ns - one.start_ns for one in some),
-                    "output_token": tuple(
-                        (one.last_ns - one.first_ns) // (one.tokens - 1)
-                        for one in some
-                        if one.tokens > 1
-                    ),
-                },
-            )
-            least, most = sum(one.tokens for one in some), self._server.max_tokens
-            highest = sum(one.tokens if one.has_usage else max(one.tokens, most) for one in some)
-            limits = None if highest == least else (float(least), float(highest))
-            yield Counted(run_id=run_id, units=least, units_interval=limits)
+        for replies in self._replies(order.streams, order.duration_seconds, order.count, stop):
+            for reply in replies:
+                end_ns = max(end_ns, reply.end_ns)
+                has_usage = has_usage and reply.has_usage
+            yield _times_of(run_id, replies)
+            yield self._tokens_of(run_id, replies)
         if stop.is_set():
             return
         notes = () if has_usage else (_BY_PARTS,)
         self.built = Built(streams=order.streams, notes=notes)
         yield Phase(run_id=run_id, phase="steady", edge="end", at_ns=end_ns)
+
+    def _tokens_of(self, run_id: str, replies: Sequence[Reply]) -> Counted:
+        """Return the tokens of some answers; counted by parts, each may have up to the limit."""
+        lowest = highest = 0
+        for reply in replies:
+            lowest += reply.tokens
+            highest += reply.tokens
+            if not reply.has_usage:
+                highest += max(0, self._server.max_tokens - reply.tokens)
+        limits = None if highest == lowest else (float(lowest), float(highest))
+        return Counted(run_id=run_id, units=lowest, units_interval=limits)
 
     def _replies(
         self, streams: int, seconds: float | None, most: int | None, stop: Event
@@ -105,60 +109,50 @@ class OpenAi(SelfTimed):
         """
         until_ns = None if seconds is None else time.monotonic_ns() + round(seconds * 1e9)
         connections = [Connection(self._server) for _ in range(streams)]
-        found: SimpleQueue[Reply | Exception | None] = SimpleQueue()
+        answers: SimpleQueue[Reply | Exception | None] = SimpleQueue()
         over, begun = Event(), count()
 
         def send(connection: Connection) -> None:
             try:
                 with closing(connection):
                     while not over.is_set() and (most is None or next(begun) < most):
-                        found.put(self._ask(connection))
+                        answers.put(self._ask(connection))
                         if until_ns is not None and time.monotonic_ns() >= until_ns:
                             break
             except Exception as error:
-                found.put(error)
-            found.put(None)
+                answers.put(error)
+            answers.put(None)
 
         for connection in connections:
             Thread(target=send, args=(connection,), daemon=True).start()
-        some: list[Reply] = []
-        going, tell_ns = streams, time.monotonic_ns() + _CHUNK_NS
         try:
-            while going and not stop.is_set():
-                try:
-                    one = found.get(timeout=_POLL_SECONDS)
-                except Empty:
-                    continue
-                if isinstance(one, Exception):
-                    raise one
-                if one is None:
-                    going -= 1
-                else:
-                    some.append(one)
-                if some and (not going or time.monotonic_ns() >= tell_ns):
-                    yield some
-                    some, tell_ns = [], time.monotonic_ns() + _CHUNK_NS
+            yield from _by_second(answers, streams, stop)
         finally:
             over.set()
             for connection in connections:
                 connection.close()
 
-    def _ask(self, connection: Connection, most: int | None = None) -> Reply:
-        """Send the next prompt and read its whole answer, or raise ``UserError``."""
+    def _request(self, max_tokens: int) -> dict[str, object]:
+        """Return a request with the next prompt. An option that is null removes a key."""
         server = self._server
         with self._lock:
             prompt = next(self._prompts)
-        chat = {"messages": [{"role": "user", "content": prompt}]}
-        document = {
-            **(chat if server.api == "chat" else {"prompt": prompt}),
+        request: dict[str, object] = {"prompt": prompt}
+        if server.api == "chat":
+            request = {"messages": [{"role": "user", "content": prompt}]}
+        request |= {
             "model": server.model,
-            "max_tokens": most or server.max_tokens,
+            "max_tokens": max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
-            **server.options,
         }
-        document = {key: value for key, value in document.items() if value is not None}
-        lines = connection.post(_PATHS[server.api], document)
+        request |= server.options
+        return {key: value for key, value in request.items() if value is not None}
+
+    def _ask(self, connection: Connection, most: int | None = None) -> Reply:
+        """Send the next prompt and read its whole answer, or raise ``UserError``."""
+        server = self._server
+        lines = connection.post(_PATHS[server.api], self._request(most or server.max_tokens))
         start_ns, _ = next(lines)
         first_ns: int | None = None
         last_ns, at_ns, parts, is_complete = start_ns, start_ns, 0, False
@@ -175,7 +169,8 @@ class OpenAi(SelfTimed):
                 # Comments and empty events are no progress: a server could send them for ever.
                 connection.renew()
             is_complete = is_complete or part.is_last or part.is_end
-            tokens = part.tokens if part.tokens is not None else tokens
+            if part.tokens is not None:
+                tokens = part.tokens
             if part.is_end:
                 break
         if not is_complete:
@@ -183,3 +178,43 @@ class OpenAi(SelfTimed):
         if first_ns is None:
             raise connection.problem("answers without output", "try the prompt by hand")
         return Reply(start_ns, first_ns, last_ns, at_ns, tokens or parts, tokens is not None)
+
+
+def _by_second(
+    answers: "SimpleQueue[Reply | Exception | None]", streams: int, stop: Event
+) -> Iterator[list[Reply]]:
+    """Yield the answers of some streams about once per second, until all ended or ``stop``.
+
+    An exception in the queue is raised. ``None`` in it is the end of one stream.
+    """
+    replies: list[Reply] = []
+    yield_ns = time.monotonic_ns() + _CHUNK_NS
+    while streams and not stop.is_set():
+        try:
+            answer = answers.get(timeout=_POLL_SECONDS)
+        except Empty:
+            continue
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is None:
+            streams -= 1
+        else:
+            replies.append(answer)
+        if replies and (not streams or time.monotonic_ns() >= yield_ns):
+            yield replies
+            replies, yield_ns = [], time.monotonic_ns() + _CHUNK_NS
+
+
+def _times_of(run_id: str, replies: Sequence[Reply]) -> Inferences:
+    """Return the times of some answers; one of a single token has no time between tokens."""
+    first_token, output_token = [], []
+    for reply in replies:
+        first_token.append(reply.first_ns - reply.start_ns)
+        if reply.per_token_ns is not None:
+            output_token.append(reply.per_token_ns)
+    return Inferences(
+        run_id=run_id,
+        start_ns=tuple(reply.start_ns for reply in replies),
+        latency_ns=tuple(reply.end_ns - reply.start_ns for reply in replies),
+        stages_ns={"first_token": tuple(first_token), "output_token": tuple(output_token)},
+    )

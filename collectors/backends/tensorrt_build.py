@@ -44,6 +44,7 @@ _NOISE = re.compile(r"\(?\[?(?<![\w./])[\w./]{1,255}\.(?:cpp|h)::\S{1,255}?::\d{
 DTYPES = {"FLOAT": "float32", "HALF": "float16"}
 DTYPES |= {word: word.lower() for word in ("INT8", "INT32", "INT64", "BOOL", "UINT8")}
 _HALF = ("HALF", "BF16")
+_SCALED = ("FLOAT", *_HALF)
 _QUANTISED = ("QUANTIZE", "DEQUANTIZE")
 # With no scales at all TensorRT builds no int8 engine; with these only its speed is valid.
 _DUMMY_RANGE = 4.0
@@ -290,49 +291,55 @@ class Builder:
         self._lines.clear()
         builder = self._new_builder()
         network, parser, own, is_strong = self._read(builder)
-        translated = None
+        notes: list[str] = []
+        known_scales = calibrated
         if own == "int8" and self._is_dla and not is_strong:
             # Only from TensorRT 11 on does a DLA take the Q/DQ nodes themselves.
             translated = translate(self._model)
             del parser, network
-            with TemporaryDirectory(prefix="tegrascope-") as folder:
-                plain = Path(folder) / self._model.name
-                plain.write_bytes(translated.model)
-                network, parser = self._parse(builder, strongly=False, model=plain)
+            network, parser = self._parse_bytes(builder, translated.model)
+            notes += translated.notes
+            known_scales = translated.scales
         for given in _inputs_of(network):
             if shapes and given.name in shapes:
                 given.shape = shapes[given.name]
         config = builder.create_builder_config()
         config.profiling_verbosity = self._trt.ProfilingVerbosity.DETAILED
-        scales: Int8Scales | None = None
         precision = self._order.precision or own or "fp16"
-        if precision == "int8":
-            scales = "dummy" if self._order.calibration is None else "calibrated"
-            scales = "explicit" if own == "int8" else scales
+        scales = self._scales_of(precision, own)
         if not is_strong:
-            if precision in ("fp16", "int8"):
-                # Layers without an int8 form run in half precision; a DLA has no other.
-                config.set_flag(self._trt.BuilderFlag.FP16)
-            if precision == "int8":
-                config.set_flag(self._trt.BuilderFlag.INT8)
-            for tensor in _tensors_of(network) if scales == "dummy" else ():
-                if type_name(tensor.dtype) in ("FLOAT", *_HALF):
-                    tensor.set_dynamic_range(-_DUMMY_RANGE, _DUMMY_RANGE)
-        notes = [self._set_dla(config, network)] if self._is_dla else []
+            self._set_precision(config, precision)
+            if scales == "dummy":
+                _set_dummy_ranges(network)
+        if self._is_dla:
+            notes.insert(0, self._set_dla(config, network))
         if self._is_loadable:
             self._set_loadable(config, network, None if is_strong else precision)
         inputs = self._fix_shapes(builder, config, network)
-        calibration, own_scales = None, calibrated
-        if translated is not None:
-            notes += translated.notes
-            own_scales = translated.scales
-        if scales == "calibrated" or own_scales is not None:
+        calibration = None
+        if scales == "calibrated" or known_scales is not None:
             calibration = Calibration(
-                self._trt, self._model, self._order, inputs, self._say, own_scales
+                self._trt, self._model, self._order, inputs, self._say, known_scales
             )
             calibration.check(_scaled_tensors_of(network), self._model.name)
             config.int8_calibrator = calibration.calibrator
         return Prepared(builder, network, parser, config, is_strong, scales, notes, calibration)
+
+    def _scales_of(self, precision: Precision, own: Precision | None) -> Int8Scales | None:
+        """Return where the scales of int8 come from; ``None`` in another precision."""
+        if precision != "int8":
+            return None
+        if own == "int8":
+            return "explicit"
+        return "dummy" if self._order.calibration is None else "calibrated"
+
+    def _set_precision(self, config: Any, precision: Precision) -> None:
+        """Let layers of a model that has no types in force run in a precision."""
+        if precision in ("fp16", "int8"):
+            # Layers without an int8 form run in half precision; a DLA has no other.
+            config.set_flag(self._trt.BuilderFlag.FP16)
+        if precision == "int8":
+            config.set_flag(self._trt.BuilderFlag.INT8)
 
     def _new_builder(self) -> Any:
         """Return a builder of TensorRT, which sees a DLA if the order needs one."""
@@ -379,13 +386,16 @@ class Builder:
 
     def _parse(self, builder: Any, *, strongly: bool, model: Path | None = None) -> tuple[Any, Any]:
         known = self._trt.NetworkDefinitionCreationFlag
-        wanted = ("EXPLICIT_BATCH", "STRONGLY_TYPED") if strongly else ("EXPLICIT_BATCH",)
-        flags = [1 << int(getattr(known, name)) for name in wanted if hasattr(known, name)]
-        network = builder.create_network(sum(flags))
+        flags = 0
+        for name in ("EXPLICIT_BATCH", "STRONGLY_TYPED"):
+            is_wanted = strongly or name != "STRONGLY_TYPED"
+            if is_wanted and hasattr(known, name):
+                flags |= 1 << int(getattr(known, name))
+        network = builder.create_network(flags)
         parser = self._trt.OnnxParser(network, self._logger)
         if not parser.parse_from_file(str(model or self._model)):
-            lines, last = tuple(self._lines), parser.num_errors - 1
-            reason = parser.get_error(last).desc() if last >= 0 else reason_in(lines)
+            lines, count = tuple(self._lines), parser.num_errors
+            reason = parser.get_error(count - 1).desc() if count > 0 else reason_in(lines)
             words = " ".join(reason.split())
             newer = too_new(self._model, str(self._trt.__version__), f"{_node_in(lines)}{words}")
             if newer is not None:
@@ -397,6 +407,13 @@ class Builder:
                 "export it with operations and an opset that this TensorRT supports",
             )
         return network, parser
+
+    def _parse_bytes(self, builder: Any, content: bytes) -> tuple[Any, Any]:
+        """Parse a model that stands in no file, under its own name in errors."""
+        with TemporaryDirectory(prefix="tegrascope-") as folder:
+            path = Path(folder) / self._model.name
+            path.write_bytes(content)
+            return self._parse(builder, strongly=False, model=path)
 
     def _set_dla(self, config: Any, network: Any) -> str:
         trt = self._trt
@@ -438,11 +455,14 @@ class Builder:
                     "export the model with this shape as a constant",
                 )
         shapes, profile = input_shapes(declared, self._order), None
+        inputs = {}
         for name, shape in shapes.items():
+            inputs[name] = InputSpec(DTYPES.get(types[name], "float32"), shape)
             if None not in declared[name]:
                 continue
-            asked = self._order.shapes.get(name)
-            low, usual, high = (shape,) * 3 if asked is None else asked.range
+            low = usual = high = shape
+            if name in self._order.shapes:
+                low, usual, high = self._order.shapes[name].range
             _check_range(name, low, high, self._order)
             profile = profile or builder.create_optimization_profile()
             profile.set_shape(name, low, usual, high)
@@ -454,16 +474,14 @@ class Builder:
             config.add_optimization_profile(profile)
             if hasattr(config, "set_calibration_profile"):
                 config.set_calibration_profile(profile)
-        return {
-            name: InputSpec(DTYPES.get(types[name], "float32"), shape)
-            for name, shape in shapes.items()
-        }
+        return inputs
 
     def _use_timing(self, path: Path, config: Any) -> None:
         content = b""
         # Built again, it is to be measured again: the old times may be those of a busy machine.
-        with suppress(OSError):
-            content = b"" if self._order.rebuild else path.read_bytes()
+        if not self._order.rebuild:
+            with suppress(OSError):
+                content = path.read_bytes()
         cache = config.create_timing_cache(content)
         if cache is None or not config.set_timing_cache(cache, False):
             self._lines.take("INFO", "the timing cache could not be used; an empty one is")
@@ -485,7 +503,7 @@ def no_dla(core: int, cores: int, device: str) -> BackendUnavailable:
     TensorRT itself refuses nothing: asked for a DLA that is not there it builds for the GPU.
     """
     where = f" on {device}" if device else ""
-    count = "no DLA" if cores == 0 else f"{cores} DLA core{'s' * (cores > 1)}"
+    count = {0: "no DLA", 1: "1 DLA core"}.get(cores, f"{cores} DLA cores")
     return BackendUnavailable(
         f"TensorRT sees {count}{where}, so there is no dla{core}",
         "set device: gpu, or a core that there is; Orin NX, AGX Orin and Xavier have DLAs, and not"
@@ -508,6 +526,13 @@ def type_name(kind: Any) -> str:
     return str(getattr(kind, "name", kind)).rpartition(".")[2]
 
 
+def _set_dummy_ranges(network: Any) -> None:
+    """Give a scale to each tensor that has one in int8: without any, TensorRT builds no engine."""
+    for tensor in _tensors_of(network):
+        if type_name(tensor.dtype) in _SCALED:
+            tensor.set_dynamic_range(-_DUMMY_RANGE, _DUMMY_RANGE)
+
+
 def _own_precision(network: Any) -> Precision | None:
     """Return the precision that a model fixes by its own types, if it does."""
     if any(type_name(layer.type) in _QUANTISED for layer in layers_of(network)):
@@ -525,19 +550,20 @@ def _tensors_of(network: Any) -> Iterator[Any]:
     """Yield the inputs of a network and the outputs of its layers."""
     yield from _inputs_of(network)
     for layer in layers_of(network):
-        outputs = map(layer.get_output, range(layer.num_outputs))
-        yield from (tensor for tensor in outputs if tensor is not None)
+        for at in range(layer.num_outputs):
+            tensor = layer.get_output(at)
+            if tensor is not None:
+                yield tensor
 
 
 def _scaled_tensors_of(network: Any) -> Iterator[str]:
     """Yield the names of the tensors that have a scale in int8: not constants, nor integers."""
-    constants = {
-        layer.get_output(0).name
-        for layer in layers_of(network)
-        if type_name(layer.type) == "CONSTANT"
-    }
+    constants = set()
+    for layer in layers_of(network):
+        if type_name(layer.type) == "CONSTANT":
+            constants.add(layer.get_output(0).name)
     for tensor in _tensors_of(network):
-        if type_name(tensor.dtype) in ("FLOAT", *_HALF) and tensor.name not in constants:
+        if type_name(tensor.dtype) in _SCALED and tensor.name not in constants:
             yield str(tensor.name)
 
 
@@ -547,6 +573,8 @@ def _node_in(lines: Sequence[str]) -> str:
     >>> _node_in(['[E] ModelImporter.cpp:140: While parsing node number 3 [Foo -> "y"]:'])
     'node 3 [Foo -> "y"]: '
     """
-    found = (line.partition("While parsing node number ")[2] for line in reversed(lines))
-    last = next(filter(None, found), None)
-    return "" if last is None else f"node {last.rstrip(':')}: "
+    for line in reversed(lines):
+        node = line.partition("While parsing node number ")[2]
+        if node:
+            return f"node {node.rstrip(':')}: "
+    return ""
