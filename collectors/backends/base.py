@@ -175,9 +175,12 @@ class SelfTimed(Backend, ABC):
 
 
 _SEED = 20240229
-_INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
-_DTYPES = {name: name for name in ("bool", "float16", "float32", "float64", *_INTEGERS)}
-_DTYPES |= {"float": "float32", "double": "float64"}
+# Types of which data can be made, by numpy's name. ONNX Runtime has other names for two of them.
+_DTYPES = (
+    *("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64"),
+)
+_NUMPY_NAMES = {"float": "float32", "double": "float64"}
 
 
 Declared = Sequence[int | str | None]
@@ -197,42 +200,54 @@ def input_shapes(declared: Mapping[str, Declared], order: Order) -> dict[str, tu
             names another input, or shapes of which none begins with its batch.
     """
     given, batch = order.shapes, order.batch
-    if strange := [name for name in given if name not in declared]:
-        raise UserError(
-            f"the model has no input {strange[0]!r}", f"its inputs are {', '.join(declared)}"
-        )
-    for name, one in given.items():
-        _check_ranks(name, declared[name], one)
-    if given and all(one.shape[:1] != (batch,) for one in given.values()):
-        first = next(iter(given.values())).shape
-        raise UserError(
-            f"no shape begins with the batch of {batch}", f"set batch: {first[0] if first else 1}"
-        )
-    # A fixed vector beside an image is a list of lengths or of factors, not one item per image.
+    for name, chosen in given.items():
+        if name not in declared:
+            raise UserError(
+                f"the model has no input {name!r}", f"its inputs are {', '.join(declared)}"
+            )
+        _check_ranks(name, declared[name], chosen)
+    _check_batch(given, batch)
     has_batch_elsewhere = any(len(shape) > 1 for shape in declared.values())
     shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in declared.items():
-        lengths = tuple(length for length in shape if isinstance(length, int))
         if name in given:
             shapes[name] = given[name].shape
-        elif has_batch_elsewhere and len(shape) == len(lengths) == 1:
-            shapes[name] = lengths
+        elif has_batch_elsewhere and len(shape) == 1 and isinstance(shape[0], int):
+            # A fixed vector beside an image is a list of lengths or of factors, not one item per
+            # image.
+            shapes[name] = (shape[0],)
         else:
             shapes[name] = _batched(name, shape, batch)
     return shapes
 
 
+def _check_batch(given: Mapping[str, InputShape], batch: int) -> None:
+    """Raise ``UserError`` if shapes are given and none begins with the batch."""
+    firsts = [chosen.shape[:1] for chosen in given.values()]
+    if firsts and (batch,) not in firsts:
+        fitting = firsts[0][0] if firsts[0] else 1
+        raise UserError(f"no shape begins with the batch of {batch}", f"set batch: {fitting}")
+
+
 def _check_ranks(name: str, declared: Declared, given: InputShape) -> None:
     """Raise ``UserError`` if the model does not take a given shape, or an end of its range."""
-    for one in (given.shape, *given.range):
-        pairs = zip(declared, one, strict=False)
-        is_fixed = any(isinstance(own, int) and own != length for own, length in pairs)
-        if len(one) != len(declared) or is_fixed:
-            own = "x".join("?" if not isinstance(n, int) else str(n) for n in declared)
+    for lengths in (given.shape, *given.range):
+        if not _is_possible(declared, lengths):
+            own = "x".join(str(length) if isinstance(length, int) else "?" for length in declared)
             raise UserError(
-                f"input {name!r} has the shape {own}, not {'x'.join(map(str, one))}",
+                f"input {name!r} has the shape {own}, not {'x'.join(map(str, lengths))}",
                 "only an open dimension (?) can be chosen",
             )
+
+
+def _is_possible(declared: Declared, lengths: Sequence[int]) -> bool:
+    """Return whether lengths differ from a declared shape in open dimensions only."""
+    if len(lengths) != len(declared):
+        return False
+    for own, length in zip(declared, lengths, strict=True):
+        if isinstance(own, int) and own != length:
+            return False
+    return True
 
 
 def _batched(name: str, shape: Declared, batch: int) -> tuple[int, ...]:
@@ -241,14 +256,19 @@ def _batched(name: str, shape: Declared, batch: int) -> tuple[int, ...]:
             f"the model fixes a batch of {shape[0]} for input {name!r}, not {batch}",
             f"set batch: {shape[0]}, or export the model with a dynamic first dimension",
         )
+    lengths = []
     for place, length in enumerate(shape):
-        if place > 0 and not isinstance(length, int):
+        if isinstance(length, int):
+            lengths.append(length)
+        elif place == 0:
+            lengths.append(batch)
+        else:
             raise UserError(
                 f"input {name!r} leaves dimension {place} open ({length or 'unnamed'})",
                 f"give its shape, shapes: {{{name}: [{batch}, …]}} or --shape, or export the model"
                 " with a fixed one",
             )
-    return tuple(length if isinstance(length, int) else batch for length in shape)
+    return tuple(lengths)
 
 
 def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.generic]":
@@ -262,13 +282,14 @@ def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.g
     """
     import numpy
 
-    name_of_type = kind.removeprefix("tensor(").removesuffix(")")
-    if name_of_type not in _DTYPES:
+    type_name = kind.removeprefix("tensor(").removesuffix(")")
+    type_name = _NUMPY_NAMES.get(type_name, type_name)
+    if type_name not in _DTYPES:
         raise UserError(
             f"input {name!r} is a {kind}", "export the model with numeric tensor inputs"
         )
     random = numpy.random.RandomState(_SEED)  # its stream is frozen for good, a Generator's is not
-    dtype = numpy.dtype(_DTYPES[name_of_type])
+    dtype = numpy.dtype(type_name)
     if dtype.kind == "f":
         return numpy.asarray(random.uniform(-1.0, 1.0, shape), dtype=dtype)
     return numpy.asarray(random.randint(0, 2, shape), dtype=dtype)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...parsers.errors import PIP_INSTALL, BackendUnavailable, UserError
-from ...parsers.inference.events import Order, StageName
+from ...parsers.inference.events import Lengths, Order, StageName
 from ...parsers.inference.layers import LayerProfile, read_layers
 from ...parsers.inference.placement import (
     Built,
@@ -121,21 +121,22 @@ class Slot:
 
     def _bind(self, trt: Any, engine: Any, order: Order, made: ExitStack) -> None:
         context = self._context
-        names = [engine.get_tensor_name(at) for at in range(engine.num_io_tensors)]
-        given = [name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
-        declared = {name: open_shape(engine.get_tensor_shape(name)) for name in given}
+        declared: dict[str, tuple[int | None, ...]] = {}
+        for name in _tensor_names(engine):
+            if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT:
+                declared[name] = open_shape(engine.get_tensor_shape(name))
         self.input_shapes = input_shapes(declared, order)
         for name, shape in self.input_shapes.items():
             if not context.set_input_shape(name, shape):
                 raise UserError(
                     f"the engine takes no {shape} for input {name!r}", "build it for this shape"
                 )
-        for name in names:
-            shape = tuple(int(length) for length in context.get_tensor_shape(name))
+        for name in _tensor_names(engine):
+            shape = tuple(map(int, context.get_tensor_shape(name)))
             if min(shape, default=0) < 0:
                 raise depends_on_data(name, Path(order.model))
             kind = engine.get_tensor_dtype(name)
-            tensor = BoundTensor(name, is_input=name in given, kind=kind, shape=shape)
+            tensor = BoundTensor(name, is_input=name in declared, kind=kind, shape=shape)
             self._allocate(tensor, made)
             if tensor.is_input:
                 tensor.host_array()[...] = make_input(name, tensor.dtype.name, shape)
@@ -254,8 +255,10 @@ class Slot:
         """Return a call that makes all of these and waits, one that makes them, and the wait."""
         api = self._cuda.api
         done = (api.cudaError_t.cudaSuccess,)
-        enqueue = self._compute if self._graph is None else None
-        good: list[Any] = [True if call is enqueue else done for call in calls]
+        good: list[Any] = [done] * len(calls)
+        for at, call in enumerate(calls):
+            if call is self._compute and self._graph is None:
+                good[at] = True  # TensorRT enqueued it
         synchronise = partial(api.cudaStreamSynchronize, self._stream)
         fail = self._fail
 
@@ -282,17 +285,18 @@ class Slot:
     def _copies(self, *, is_input: bool) -> list[Callable[[], Any]]:
         """Return the copies of all inputs to the device, or of all outputs from it."""
         api, kinds = self._cuda.api, self._cuda.api.cudaMemcpyKind
-        kind = kinds.cudaMemcpyHostToDevice if is_input else kinds.cudaMemcpyDeviceToHost
-        return [
-            partial(
-                api.cudaMemcpyAsync,
-                tensor.on_device if is_input else tensor.on_host,
-                tensor.on_host if is_input else tensor.on_device,
-                *(tensor.size, kind, self._stream),
-            )
-            for tensor in self._tensors
-            if tensor.is_input == is_input
-        ]
+        copies: list[Callable[[], Any]] = []
+        for tensor in self._tensors:
+            if tensor.is_input != is_input:
+                continue
+            if is_input:
+                ends = (tensor.on_device, tensor.on_host)
+                kind = kinds.cudaMemcpyHostToDevice
+            else:
+                ends = (tensor.on_host, tensor.on_device)
+                kind = kinds.cudaMemcpyDeviceToHost
+            copies.append(partial(api.cudaMemcpyAsync, *ends, tensor.size, kind, self._stream))
+        return copies
 
     def _run_once(self, calls: Sequence[Callable[[], Any]]) -> None:
         for call in calls:
@@ -314,6 +318,11 @@ class Slot:
             self._cuda.check(self._cuda.api.cudaStreamSynchronize(self._stream))
             self._cuda.check(self._cuda.api.cudaGetLastError())
             raise RuntimeError("TensorRT did not enqueue the inference; see its log")
+
+
+def _tensor_names(engine: Any) -> list[str]:
+    """Return the names of the inputs and outputs of an engine."""
+    return [engine.get_tensor_name(at) for at in range(engine.num_io_tensors)]
 
 
 # Operators of ONNX whose outputs have as many elements as their inputs' values make.
@@ -417,9 +426,9 @@ class TensorRt(Inferring):
                 self.slots.append(made)
         self.input_shapes = self.slots[0].input_shapes
         self._look_at_memory()
-        # The newer name, and then the older.
         size = getattr(self._engine, "device_memory_size_v2", None)
-        size = getattr(self._engine, "device_memory_size", None) if size is None else size
+        if size is None:
+            size = getattr(self._engine, "device_memory_size", None)  # the older name
         self._note(
             context_bytes=size,
             has_cuda_graph=False,
@@ -430,10 +439,12 @@ class TensorRt(Inferring):
 
     def _obtain(self) -> None:
         """Find the engine in the cache or build it, and load it."""
-        where = self._order.engine_directory
-        cache = None if where is None else EngineCache(Path(where))
-        # An engine whose calibration cache is asked for is only a step on the way.
-        if cache is None or self._order.calibration_file is not None:
+        if self._order.engine_directory is None:
+            self._take(self._build(None), None)
+            return
+        cache = EngineCache(Path(self._order.engine_directory))  # scales are kept in it too
+        if self._order.calibration_file is not None:
+            # An engine whose calibration cache is asked for is only a step on the way.
             self._take(self._build(None), None)
         else:
             self._find_or_build(cache)
@@ -556,17 +567,19 @@ class TensorRt(Inferring):
 
     def _inspect(self) -> str | None:
         """Return the JSON of the loaded engine's inspector, if there is one."""
-        if (found := self._engine.create_engine_inspector()) is None:
+        inspector = self._engine.create_engine_inspector()
+        if inspector is None:
             return None
         form = self._trt.LayerInformationFormat.JSON
-        return str(found.get_engine_information(form)) or None
+        return str(inspector.get_engine_information(form)) or None
 
     def _deserialise(self, content: bytes) -> bool:
         """Load an engine on the order's device; False where TensorRT does not."""
         with self._part("deserialise"):
             self._lines.clear()
             self._runtime = self._trt.Runtime(self._logger)
-            if (core := self._order.dla_core) is not None:
+            core = self._order.dla_core
+            if core is not None:
                 self._runtime.DLA_core = core
                 if self._runtime.DLA_core != core:
                     raise self._no_dla(core)
@@ -578,11 +591,14 @@ class TensorRt(Inferring):
 
         TensorRT may make no context for such an engine, and then speaks of something else.
         """
-        engine, modes = self._engine, self._trt.TensorIOMode
-        names = [engine.get_tensor_name(at) for at in range(engine.num_io_tensors)]
-        still_open = [name for name in names if None in open_shape(engine.get_tensor_shape(name))]
-        if still_open and all(engine.get_tensor_mode(n) == modes.OUTPUT for n in still_open):
-            raise depends_on_data(still_open[0], self._model)
+        engine, open_outputs = self._engine, []
+        for name in _tensor_names(engine):
+            if None in open_shape(engine.get_tensor_shape(name)):
+                if engine.get_tensor_mode(name) == self._trt.TensorIOMode.INPUT:
+                    return
+                open_outputs.append(name)
+        if open_outputs:
+            raise depends_on_data(open_outputs[0], self._model)
 
     def _make_context(self) -> Any:
         self._check_outputs()
@@ -604,48 +620,65 @@ class TensorRt(Inferring):
             slot.infer()
         if self._order.cuda_graph:
             with self._part("graph"):
-                reason: str | None = "a CUDA graph cannot hold work for a DLA"
-                if self._order.dla_core is None:
-                    for slot in self.slots:
-                        slot.use_graph()
-                    reasons = (slot.why_no_graph for slot in self.slots)
-                    reason = next(filter(None, reasons), None)
+                reason = self._use_graphs()
                 self._note(has_cuda_graph=reason is None, why_no_graph=reason)
         self._look_at_memory()
         self.infer = self.slots[0].infer
 
+    def _use_graphs(self) -> str | None:
+        """Launch all slots as CUDA graphs from now on; return the reason if one cannot be."""
+        if self._order.dla_core is not None:
+            return "a CUDA graph cannot hold work for a DLA"
+        reason = None
+        for slot in self.slots:
+            slot.use_graph()
+            reason = reason or slot.why_no_graph
+        return reason
+
     def _key_parts(self) -> dict[str, str]:
+        """Return all that an engine depends on; one engine serves both cores of a DLA."""
         versions, order = self._can.versions, self._order
-        is_dla, is_loadable = order.dla_core is not None, order.engine_capability != "standard"
-        # "require-pure" builds as "allow" does and then checks the placement.
-        fallback = "forbid" if order.fallback == "forbid" else "allow"
-        ranges = {name: one.range for name, one in sorted(order.shapes.items())}
-        # An engine for ranges of all open inputs takes any batch in them.
-        is_fixed = (
-            not ranges
-            or any(low == high for low, _, high in ranges.values())
-            or any(i.is_open and i.name not in ranges for i in facts_of(self._model).inputs)
-        )
-        return {
+        is_dla = order.dla_core is not None
+        parts = {
             "model": engine_cache.model_digest(self._model),
-            "device": "dla" if is_dla else "gpu",
-            "batch": str(order.batch) if is_fixed else "any",
+            "device": "gpu",
+            "batch": str(order.batch),
             "precision": order.precision or "model",
-            "fallback": fallback if is_dla else "none",
+            "fallback": "none",
             "optimization_level": str(order.optimization_level),
-            **({"engine_capability": order.engine_capability} if is_loadable else {}),
             "module": self._module,
             "tensorrt": versions.get("tensorrt", ""),
             "cuda": versions.get("cuda-runtime", ""),
             "sm": self._can.compute_capability or "",
             "gpu": self._can.device or "",
             **calibration.key_parts(order),
-            # A DLA's engine of a model with Q/DQ nodes is built without them.
-            **({"qdq": "translated"} if is_dla else {}),
             **self._plugin_parts,
-            **({"shapes": json.dumps(ranges)} if ranges else {}),
             **engine_cache.machine_parts(is_dla=is_dla, root=self._machine),
         }
+        if is_dla:
+            parts["device"] = "dla"
+            # "require-pure" builds as "allow" does and then checks the placement.
+            parts["fallback"] = "forbid" if order.fallback == "forbid" else "allow"
+            # A DLA's engine of a model with Q/DQ nodes is built without them.
+            parts["qdq"] = "translated"
+        if order.engine_capability != "standard":
+            parts["engine_capability"] = order.engine_capability
+        ranges = {name: shape.range for name, shape in sorted(order.shapes.items())}
+        if ranges:
+            parts["shapes"] = json.dumps(ranges)
+            if self._takes_any_batch(ranges):
+                parts["batch"] = "any"
+        return parts
+
+    def _takes_any_batch(self, ranges: Mapping[str, tuple[Lengths, Lengths, Lengths]]) -> bool:
+        """Return whether an engine is for ranges of all open inputs, so for any batch in them."""
+        for low, _, high in ranges.values():
+            if low == high:
+                return False
+        for given in facts_of(self._model).inputs:
+            if given.is_open and given.name not in ranges:
+                return False
+        return True
 
     def _look_at_memory(self) -> None:
         taken = max(0, self._free_bytes - self._cuda.free_bytes())

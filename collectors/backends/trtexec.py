@@ -52,7 +52,7 @@ _AVERAGE = "] Average on "
 # Of its verbose lines, only those about layers are kept.
 _VERBOSE = "[V] "
 _OF_LAYERS = ("[DlaLayer]", "[GpuLayer]", "Layer(", "Layers Running on", "offloaded to DLA")
-_NO_GRAPH = "without using CUDA graph"
+_NO_GRAPH = "without using cuda graph"
 _DLA_GRAPH = "work of a DLA can't be captured"
 _SPOILT_PLAN = ("deserialization failed", "invalid engine")
 # Printed by every release after a model that its parser refused.
@@ -94,9 +94,12 @@ class Trtexec(SelfTimed):
         self._plugins = plugins
         self._facts = facts_of(model)
         # Each input is checked, and the shapes of the open ones are given to trtexec.
-        self.input_shapes = input_shapes({i.name: i.shape for i in self._facts.inputs}, order)
-        open_inputs = (one.name for one in self._facts.inputs if one.is_open)
-        self._shapes = {name: self.input_shapes[name] for name in open_inputs}
+        inputs = self._facts.inputs
+        self.input_shapes = input_shapes({given.name: given.shape for given in inputs}, order)
+        self._shapes = {}
+        for given in inputs:
+            if given.is_open:
+                self._shapes[given.name] = self.input_shapes[given.name]
 
     def build(self) -> None:
         """Build the engine, unless the cache has it."""
@@ -168,7 +171,6 @@ class Trtexec(SelfTimed):
         zero_ns, error_ns = place_zero(child.started_ns, child.began_ns, done_ns, length_ns)
         self._learn(child, error_ns)
         begin_ns = zero_ns + times.start_ns[0]
-        stages = device_stages(order.transfers)
         yield self._edge("warm_up", "end", begin_ns)
         yield self._edge("steady", "begin", begin_ns, error_ns)
         for at in range(0, len(times.start_ns), _CHUNK):
@@ -177,7 +179,10 @@ class Trtexec(SelfTimed):
                 run_id=order.run_id,
                 start_ns=tuple(zero_ns + start for start in times.start_ns[chunk]),
                 latency_ns=tuple(times.latency_ns[chunk]),
-                stages_ns={stage: tuple(times.stages_ns[stage][chunk]) for stage in stages},
+                stages_ns={
+                    stage: tuple(times.stages_ns[stage][chunk])
+                    for stage in device_stages(order.transfers)
+                },
             )
         yield self._edge("steady", "end", zero_ns + length_ns, error_ns)
 
@@ -194,7 +199,9 @@ class Trtexec(SelfTimed):
     def _key_parts(self) -> dict[str, str]:
         """Return all that an engine depends on; one plan serves both cores of a DLA."""
         is_dla = self._order.dla_core is not None
-        order = self._order.model_copy(update={"device": "dla0"}) if is_dla else self._order
+        order = self._order
+        if is_dla:
+            order = order.model_copy(update={"device": "dla0"})
         arguments = parser.build_arguments(self._offered, order, self._shapes, "", "", "")
         precision = order.precision or parser.DEFAULT_PRECISION
         about = Path(self._program[0]).stat()
@@ -248,8 +255,9 @@ class Trtexec(SelfTimed):
                 child.finish()
                 if child.returncode != 0 or not is_file(part):
                     version = self.versions.get("tensorrt", "")
-                    is_unread = any(_NOT_PARSED in line.lower() for line in child.lines)
-                    newer = too_new(self._model, version, child.reason) if is_unread else None
+                    newer = None
+                    if child.printed(_NOT_PARSED):
+                        newer = too_new(self._model, version, child.reason)
                     raise newer or child.failure("build")
                 plan = part.read_bytes()
             finally:
@@ -257,13 +265,12 @@ class Trtexec(SelfTimed):
             inspector = None
             if is_file(layers):
                 inspector = layers.read_text(encoding="utf-8", errors="replace")
-        made_up: Int8Scales = "dummy" if order.calibration is None else "calibrated"
-        int8_scales: Int8Scales = "explicit" if self._facts.is_quantised else made_up
+        is_int8 = order.precision == "int8"
         built = Built(
             layer_types=layer_types(inspector),
             is_strongly_typed=not parser.chooses_types(self._offered, "fp16"),
-            int8_scales=int8_scales if order.precision == "int8" else None,
-            wide_layers=wide_layers(inspector) if order.precision == "int8" else (),
+            int8_scales=self._int8_scales() if is_int8 else None,
+            wide_layers=wide_layers(inspector) if is_int8 else (),
             placement=placement_of(child.lines, inspector, order.device),
             engine_key=self._key,
             engine_bytes=len(plan),
@@ -271,6 +278,12 @@ class Trtexec(SelfTimed):
             notes=notes,
         )
         return BuiltEngine(plan, built, child.lines, inspector)
+
+    def _int8_scales(self) -> Int8Scales:
+        """Return where the scales of an int8 engine come from."""
+        if self._facts.is_quantised:
+            return "explicit"
+        return "dummy" if self._order.calibration is None else "calibrated"
 
     def _is_translated(self) -> bool:
         """Return whether a DLA gets the model without its Q/DQ nodes, which it would reject."""
@@ -291,7 +304,7 @@ class Trtexec(SelfTimed):
     def _times_of(self, child: "_Execution", file: Path) -> parser.ExportedTimes:
         """Read the exported times of those inferences that count."""
         if child.returncode != 0:
-            if any(sign in line for line in child.lines for sign in _SPOILT_PLAN):
+            if child.printed(*_SPOILT_PLAN):
                 with self._cache.lock(self._key):
                     self._cache.set_aside(self._key)
                 raise UserError(
@@ -313,7 +326,7 @@ class Trtexec(SelfTimed):
         assert self.built is not None
         placed = f"its times are placed on our clock to within {error_ns / 1e6:.1f} ms"
         is_graph = parser.launches_graph(self._order)
-        is_refused = is_graph and any(_NO_GRAPH in line for line in child.lines)
+        is_refused = is_graph and child.printed(_NO_GRAPH)
         facts: dict[str, object] = {
             "has_cuda_graph": is_graph and not is_refused,
             "context_bytes": parser.context_bytes_in(child.lines),
@@ -384,9 +397,18 @@ class _Execution:
     @property
     def reason(self) -> str:
         """The error that it printed, or else its last line."""
-        words = map(parser.message_of, reversed(self.lines))
-        last = next((one for one in words if one and not one.startswith("&&&&")), None)
-        return parser.reason_in(self.lines) or last or f"exit status {self.returncode}, and no word"
+        reason = parser.reason_in(self.lines)
+        if reason is not None:
+            return reason
+        for message in map(parser.message_of, reversed(self.lines)):
+            if message and not message.startswith("&&&&"):
+                return message
+        return f"exit status {self.returncode}, and no word"
+
+    def printed(self, *signs: str) -> bool:
+        """Return whether a line has one of these words, in small letters."""
+        text = "\n".join(self.lines).lower()
+        return any(sign in text for sign in signs)
 
     def failure(self, doing: Literal["build", "measure"]) -> UserError:
         """Return the error for a trtexec that failed."""
@@ -395,7 +417,7 @@ class _Execution:
                 f"trtexec finds no such DLA ({self.reason})",
                 "use device: gpu, or a board whose TensorRT supports its DLA",
             )
-        if any(sign in line.lower() for line in self.lines for sign in _NO_CUDA):
+        if self.printed(*_NO_CUDA):
             return BackendUnavailable(
                 f"trtexec finds no GPU ({self.reason})",
                 "install the NVIDIA driver, and let this user open the devices of the GPU",
@@ -413,7 +435,9 @@ def find_program(program: Sequence[str]) -> tuple[str, ...]:
     Without an ordered program it is looked up where JetPack puts it, then along ``PATH``.
     """
     asked = program[0] if program else _DEFAULT_PROGRAM
-    found = shutil.which(asked) or (None if program else shutil.which("trtexec"))
+    found = shutil.which(asked)
+    if found is None and not program:
+        found = shutil.which("trtexec")
     if found is None:
         raise BackendUnavailable(
             f"there is no trtexec at {asked}",
