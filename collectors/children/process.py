@@ -4,6 +4,7 @@ import contextlib
 import enum
 import errno
 import logging
+import math
 import os
 import select
 import signal
@@ -100,12 +101,15 @@ class LineReader(ABC):
 
     def read(self, timeout_seconds: float | None = None) -> Stamped[str] | Quiet:
         """Return the next line, or why there is none; without a timeout it waits for either."""
-        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        until = math.inf
+        if timeout_seconds is not None:
+            until = time.monotonic() + timeout_seconds
         while not self._lines:
-            left = None if until is None else until - time.monotonic()
-            if (quiet := self._await(left)) is not None:
+            left = until - time.monotonic()
+            quiet = self._await(left)
+            if quiet is not None:
                 return quiet
-            if not self._lines and left is not None and left <= 0:
+            if not self._lines and left <= 0:
                 return Quiet.TIMEOUT
         return self._lines.popleft()
 
@@ -122,11 +126,11 @@ class LineReader(ABC):
                 os.close(self._wake_fd)
                 self._wake_fd = -1
 
-    def _ready(self, seconds: float | None) -> set[int]:
+    def _ready(self, seconds: float) -> set[int]:
         """Wait for any event, and return the descriptors that are ready."""
         # poll(2) has 32 bits for it; a caller with a later deadline waits again.
-        timeout = None if seconds is None else min(max(0.0, seconds * 1000), 86_400_000.0)
-        return {fd for fd, _ in self._poll.poll(timeout)}
+        milliseconds = min(max(0.0, seconds * 1000), 86_400_000.0)
+        return {fd for fd, _ in self._poll.poll(milliseconds)}
 
     def _is_woken(self, ready: Collection[int]) -> bool:
         """Return whether ``wake`` was called, and forget it."""
@@ -136,19 +140,19 @@ class LineReader(ABC):
         return True
 
     @abstractmethod
-    def _await(self, seconds: float | None) -> Quiet | None:
+    def _await(self, seconds: float) -> Quiet | None:
         """Wait for data and take it; return a reason if no line will come of it."""
 
     def _take_lines(self, data: bytes, *, with_rest: bool = False) -> None:
         now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
         lines = self._buffer.feed(data)
-        if with_rest and (rest := self._buffer.take_rest()):
-            lines.append(rest)
-        count = len(lines)
-        self._lines.extend(
-            Stamped(now_ns, wall_ns, line, count - i) for i, line in enumerate(lines, 1)
-        )
-        self.has_given = self.has_given or bool(lines)
+        if with_rest:
+            rest = self._buffer.take_rest()
+            if rest:
+                lines.append(rest)
+        for following, line in zip(reversed(range(len(lines))), lines, strict=True):
+            self._lines.append(Stamped(now_ns, wall_ns, line, following))
+            self.has_given = True
 
 
 class DescriptorReader(LineReader):
@@ -167,7 +171,7 @@ class DescriptorReader(LineReader):
             raise EOFError
         return bool(self._lines)
 
-    def _await(self, seconds: float | None) -> Quiet | None:
+    def _await(self, seconds: float) -> Quiet | None:
         ready = self._ready(seconds)
         if self._is_woken(ready):
             return Quiet.WOKEN
@@ -180,7 +184,9 @@ class DescriptorReader(LineReader):
         except ConnectionError:  # reset by the other end, which is an end as well
             return Quiet.END
         self._take_lines(data, with_rest=self._keeps_rest and not data)
-        return None if data or self._lines else Quiet.END
+        if data or self._lines:
+            return None
+        return Quiet.END
 
 
 class LineChild(LineReader):
@@ -269,15 +275,19 @@ class LineChild(LineReader):
         text = self._stderr_tail.decode("utf-8", "backslashreplace")
         return tuple(text.splitlines()[-LAST_WORDS_LINES:])
 
-    def _await(self, seconds: float | None) -> Quiet | None:
+    def _await(self, seconds: float) -> Quiet | None:
         if self._ending or self._stdout not in self._open_fds:
             return Quiet.END
         gone = self.exited  # asked before the pipe is looked at, or a last line would be missed
-        ready = self._wait(0 if gone else seconds)
+        if gone:
+            seconds = 0.0
+        ready = self._wait(seconds)
         if self._is_woken(ready):
             return Quiet.WOKEN
-        # Another process may hold the pipe open; all that the child itself wrote has been read.
-        return Quiet.END if gone and self._stdout not in ready else None
+        if gone and self._stdout not in ready:
+            # Another process may hold the pipe open; all that the child itself wrote has been read.
+            return Quiet.END
+        return None
 
     def send(self, line: str, timeout_seconds: float = 5.0) -> bool:
         """Write one line to the child's standard input; from any thread.
@@ -349,13 +359,16 @@ class LineChild(LineReader):
 
     def _wait_until(self, is_over: Callable[[], bool], seconds: float) -> None:
         until = time.monotonic() + seconds
-        while not is_over() and (left := until - time.monotonic()) > 0:
+        while not is_over():
+            left = until - time.monotonic()
+            if left <= 0:
+                return
             self._is_woken(self._wait(left))
 
-    def _wait(self, seconds: float | None) -> set[int]:
+    def _wait(self, seconds: float) -> set[int]:
         """Wait as ``_ready`` does, and take the data."""
         if self._pidfd is None:
-            seconds = NO_PIDFD_SECONDS if seconds is None else min(seconds, NO_PIDFD_SECONDS)
+            seconds = min(seconds, NO_PIDFD_SECONDS)
         elif self.exited:  # it stays readable for ever; only the pipes still have news
             self._unregister(self._pidfd)
         ready = self._ready(seconds)

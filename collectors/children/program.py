@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -66,10 +65,10 @@ def _path_of_imports() -> list[str]:
     return [entry for entry in dict.fromkeys(entries) if entry != str(current)]
 
 
-def start_tied(argv: Sequence[str], env: Mapping[str, str] | None = None) -> LineChild:
+def start_tied(argv: Sequence[str], env: Mapping[str, str] = {}) -> LineChild:
     """Start a program that ends with this thread, whatever ends it."""
     tied = [sys.executable, "-I", "-S", "-c", _GOES_WITH_US, str(os.getpid()), *argv]
-    return LineChild(tied, env=None if env is None else {**os.environ, **env})
+    return LineChild(tied, env={**os.environ, **env})
 
 
 def find_executable(name: str) -> Path:
@@ -108,10 +107,11 @@ def ask_child(
             continue  # a library may have printed after it
     code = done.returncode
     how = f"by signal {-code}" if code < 0 else f"by status {code}"
-    error_output = done.stderr.decode("utf-8", "replace")
-    errors = [line for line in error_output.splitlines() if line.strip()]
-    words = f"; its last words: {errors[-1].strip()[:200]}" if errors else ""
-    return UserError(f"{library} ended the process that asked {question}, {how}{words}", DRIVER)
+    what = f"{library} ended the process that asked {question}, {how}"
+    error_output = done.stderr.decode("utf-8", "replace").strip()
+    if error_output:
+        what += f"; its last words: {error_output.splitlines()[-1].strip()[:200]}"
+    return UserError(what, DRIVER)
 
 
 # What a terminal sends to everybody in the foreground, so the program has it already.
@@ -180,13 +180,18 @@ class SignalRelay:
         shell. With ``read_line``, its standard output is a pipe, from which lines are read and all
         is copied to ours until its end. The error is ``CannotStartError``.
         """
-        with nullcontext() if read_line is None else _Copy(read_line) as copy:
-            return self._run(argv, clock, copy, env)
+        if read_line is None:
+            return self._run(argv, clock, env)
+        with _Copy(read_line) as copy:
+            return self._run(argv, clock, env, ((os.POSIX_SPAWN_DUP2, copy.theirs, 1),))
 
     def _run(
-        self, argv: Sequence[str], clock: Clock, copy: "_Copy | None", env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        clock: Clock,
+        env: Mapping[str, str],
+        streams: Sequence[tuple[int, ...]] = (),
     ) -> ProgramEnd:
-        output = () if copy is None else ((os.POSIX_SPAWN_DUP2, copy.theirs, 1),)
         with self._lock:
             begin_ns = clock.monotonic_ns()
             try:
@@ -194,7 +199,7 @@ class SignalRelay:
                     argv[0],
                     list(argv),
                     {**os.environ, **env},
-                    file_actions=output,
+                    file_actions=streams,
                     setsigmask=self._mask_before,
                     setsigdef=_DEFAULTS,
                 )
@@ -253,10 +258,17 @@ class _Copy:
         ready.register(self._ours, select.POLLIN)
         line, left = b"", 2
         # A process that the program leaves behind may go on writing. One read empties a pipe.
-        while left > 0 and ((is_ready := ready.poll(_COPY_MS)) or not self._has_ended):
-            left -= self._has_ended
-            data = os.read(self._ours, 65536) if is_ready else b""
-            if is_ready and not data:
+        while left > 0:
+            # Asked before the pipe is looked at, or the last lines could be missed.
+            has_ended = self._has_ended
+            is_ready = bool(ready.poll(_COPY_MS))
+            left -= has_ended
+            if not is_ready:
+                if has_ended:
+                    break
+                continue
+            data = os.read(self._ours, 65536)
+            if not data:
                 break
             *ended, line = (line + data).split(b"\n")
             for one in ended:

@@ -96,16 +96,23 @@ class SimulatedBoard:
         self.advance(end_ns)
         with self._lock:
             joules = self._physics.joules(begin_ns, end_ns)
-        by_rail = dict(zip((rail.name for rail in self.model.rails), joules, strict=True))
+        by_rail: dict[str, float] = {}
+        for rail, rail_joules in zip(self.model.rails, joules, strict=True):
+            by_rail[rail.name] = rail_joules
         rule = find_rail_rule(by_rail)
-        return TrueEnergy(by_rail, sum(by_rail[name] for name in rule.total) if rule else math.nan)
+        if rule is None:
+            return TrueEnergy(by_rail, math.nan)
+        return TrueEnergy(by_rail, sum(map(by_rail.__getitem__, rule.total)))
 
     def _busy_ratios(self, span_ns: int) -> dict[str, float]:
         """Return each lane's mean load since the reading before."""
         before, self._busy_before = self._busy_before, dict(self._physics.busy_ns)
         if span_ns <= 0:
             return dict(self._physics.ratios)
-        return {lane: (ns - before[lane]) / span_ns for lane, ns in self._busy_before.items()}
+        ratios = {}
+        for lane, busy_ns in self._busy_before.items():
+            ratios[lane] = (busy_ns - before[lane]) / span_ns
+        return ratios
 
     def _sample(self, busy: Mapping[str, float], wall_ns: int) -> Sample:
         model = self.model
@@ -133,10 +140,10 @@ class SimulatedBoard:
         )
 
     def _ram(self) -> Ram:
-        ram, follow = self.model.ram, self._physics.followed
-        added = sum(
-            ram.load.get(lane_kind(lane), 0) * min(1.0, 4 * ratio) for lane, ratio in follow.items()
-        )
+        ram, added = self.model.ram, 0.0
+        for lane, ratio in self._physics.followed.items():
+            # A model has all its memory as soon as it runs, however little it works.
+            added += ram.load.get(lane_kind(lane), 0) * min(1.0, 4 * ratio)
         used = min(ram.total, ram.used + round(added) + self._chance.randrange(-3, 4))
         return Ram(
             used_bytes=used * _MEBI,
@@ -146,22 +153,29 @@ class SimulatedBoard:
         )
 
     def _cores(self, busy: Mapping[str, float]) -> tuple[Core, ...]:
-        hosts = [ratio for lane, ratio in busy.items() if lane == "gpu" or lane_kind(lane) == "dla"]
+        # Each accelerator that works keeps a part of one core busy: that of the first core for the
+        # first accelerator, and so on.
+        host_loads = []
+        for lane, ratio in busy.items():
+            if lane_kind(lane) in ("gpu", "dla"):
+                host_loads.append(_HOST_LOAD * ratio)
+        host_loads += [0.0] * (sum(self.model.cores) - len(host_loads))
         cores: list[Core] = []
         follow = self._physics.followed
         for size in self.model.cores:
             demand = max(follow["cpu"], 0.4 * max(follow.values()))
             clock = _step_hertz(self.model.cpu_megahertz, demand)
             for _ in range(size):
-                host = _HOST_LOAD * hosts[len(cores)] if len(cores) < len(hosts) else 0.0
-                load = busy["cpu"] * self._chance.uniform(0.97, 1.0) + host
+                load = busy["cpu"] * self._chance.uniform(0.97, 1.0) + host_loads[len(cores)]
                 load = round(min(load + self._chance.uniform(0, 0.06), 1.0), 2)
                 cores.append(Core(len(cores), True, utilization_ratio=load, frequency_hertz=clock))
         return tuple(cores)
 
     def _emc(self, busy: Mapping[str, float]) -> Emc:
         emc = self.model.emc
-        load = sum(emc.load.get(lane_kind(lane), 0.0) * ratio for lane, ratio in busy.items())
+        load = 0.0
+        for lane, ratio in busy.items():
+            load += emc.load.get(lane_kind(lane), 0.0) * ratio
         loud = max(self._physics.followed.values()) > 0.05
         return Emc(
             utilization_ratio=round(min(load, 0.83), 2),
@@ -178,15 +192,20 @@ class SimulatedBoard:
     def _temperatures(self) -> dict[str, float | None]:
         dla_powered = any(map(self._physics.dla_powered, range(self.model.dla_cores)))
         readings: dict[str, float | None] = {}
+        highest = -math.inf
         for name, zone in self.model.zones.items():
             if zone.hottest:
                 readings[name] = None  # keeps its place; its value is known at the end
             elif dla_powered or not zone.gated:
                 celsius = self._physics.celsius(name) + self._chance.gauss(0, zone.step)
                 celsius = math.floor(celsius / zone.step) * zone.step
-                readings[name] = math.floor(celsius * 1000) / 1000
-        highest = max(celsius for celsius in readings.values() if celsius is not None)
-        return {name: highest if one is None else one for name, one in readings.items()}
+                celsius = math.floor(celsius * 1000) / 1000
+                highest = max(highest, celsius)
+                readings[name] = celsius
+        for name, zone in self.model.zones.items():
+            if zone.hottest:
+                readings[name] = highest
+        return readings
 
     def _rail(self, number: int) -> Rail:
         rail = self.model.rails[number]
@@ -206,7 +225,10 @@ class SimulatedBoard:
 def _step_hertz(steps: tuple[int, ...], demand: float) -> int:
     """Return the lowest clock that is enough for a demand of 0…1 of the highest."""
     enough = steps[0] + (demand - 0.02) * 1.1 * (steps[-1] - steps[0])
-    return next((step for step in steps if step >= enough), steps[-1]) * _MEGA
+    for step in steps:
+        if step >= enough:
+            return step * _MEGA
+    return steps[-1] * _MEGA
 
 
 class SimulatorSource:
@@ -327,16 +349,16 @@ _COOLERS = (
 _FAN_CELSIUS = (45.0, 95.0)
 _RAILS_NS = 10_000_000_000
 _L4T = "36.4.3"  # the release whose lines are simulated
+_TRIPS_CELSIUS = {}
+for _zone in _ZONES:
+    _TRIPS_CELSIUS[_zone, "passive"] = THROTTLE_CELSIUS
+    _TRIPS_CELSIUS[_zone, "critical"] = CRITICAL_CELSIUS
 
 ABOUT = MachineFacts(
     power_mode="MAXN",
     l4t=_L4T,
     jetpack=jetpack_of(_L4T),
-    trips_celsius={
-        (zone, kind): celsius
-        for zone in _ZONES
-        for kind, celsius in (("passive", THROTTLE_CELSIUS), ("critical", CRITICAL_CELSIUS))
-    },
+    trips_celsius=_TRIPS_CELSIUS,
 )
 """The facts of a simulated board."""
 
@@ -387,7 +409,8 @@ class SimulatedKernel:
         columns, celsius = self._columns, sample.temperatures_celsius
         for zone, was_active in self._active.items():
             kind, at = f"{zone}_thermal", celsius.get(zone) or 0.0
-            active = at >= (_RELEASE_CELSIUS if was_active else THROTTLE_CELSIUS)
+            limit = _RELEASE_CELSIUS if was_active else THROTTLE_CELSIUS
+            active = at >= limit
             columns[signals.THROTTLE_EVENTS, kind] += active and not was_active
             columns[signals.THROTTLE_ACTIVE, kind] = float(active)
             self._active[zone] = active

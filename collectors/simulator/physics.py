@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection
 from functools import cache
 from itertools import compress, pairwise
-from operator import itemgetter
+from operator import itemgetter, sub
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -160,8 +160,9 @@ class LoadBoard:
         with self._lock:
             if end_ns <= begin_ns:
                 return []
-            histories = self._histories.values()
-            cuts = {begin_ns, end_ns}.union(*(one.cuts(begin_ns, end_ns) for one in histories))
+            cuts = {begin_ns, end_ns}
+            for history in self._histories.values():
+                cuts.update(history.cuts(begin_ns, end_ns))
             return [Segment(begin, end, self._at(begin)) for begin, end in pairwise(sorted(cuts))]
 
     def take(self, begin_ns: int, end_ns: int) -> list[Segment]:
@@ -172,11 +173,12 @@ class LoadBoard:
 
     def busy_ratio(self, lane: str, begin_ns: int, end_ns: int) -> float:
         """Return the mean load of a lane over a stretch of time."""
-        total = sum(
-            (one.end_ns - one.begin_ns) * one.ratios.get(lane, 0.0)
-            for one in self.between(begin_ns, end_ns)
-        )
-        return total / (end_ns - begin_ns) if end_ns > begin_ns else 0.0
+        if end_ns <= begin_ns:
+            return 0.0
+        busy_ns = 0.0
+        for segment in self.between(begin_ns, end_ns):
+            busy_ns += (segment.end_ns - segment.begin_ns) * segment.ratios.get(lane, 0.0)
+        return busy_ns / (end_ns - begin_ns)
 
     def _at(self, at_ns: int) -> dict[str, float]:
         ratios: dict[str, float] = {}
@@ -201,7 +203,9 @@ class _History:
 
     def at(self, at_ns: int) -> float:
         place = self._place(at_ns)
-        return self._changes[place - 1][1] if place else self._before
+        if place == 0:
+            return self._before
+        return self._changes[place - 1][1]
 
     def cuts(self, begin_ns: int, end_ns: int) -> list[int]:
         changes = self._changes[self._place(begin_ns) : self._place(end_ns)]
@@ -290,29 +294,34 @@ class Physics:
         self, model: BoardModel, begin_ns: int, chance: random.Random, most_pieces: int
     ) -> None:
         self.now_ns = begin_ns
-        self.ratios, self.busy_ns, self.followed = (
-            dict.fromkeys(model.lanes, 0.0) for _ in range(3)
-        )
+        self.ratios = dict.fromkeys(model.lanes, 0.0)
+        self.busy_ns = dict.fromkeys(model.lanes, 0.0)
+        # The ratios as the clocks' governors see them, which lag behind.
+        self.followed = dict.fromkeys(model.lanes, 0.0)
         self.watts = [rail.idle_watts for rail in model.rails]
         self._model = model
         self._chance = chance
         self._slot_ns = begin_ns
         self._noise = [chance.gauss(0, rail.noise_watts) for rail in model.rails]
         self._suspend_ns = [begin_ns] * model.dla_cores
-        rule = find_rail_rule([rail.name for rail in model.rails])
+        self._place = {rail.name: number for number, rail in enumerate(model.rails)}
+        rule = find_rail_rule(list(self._place))
         total = () if rule is None else rule.total
-        self._in_total = [rail.name in total for rail in model.rails]
+        self._in_total = [name in total for name in self._place]
         self._idle_sink = model.ambient_celsius + model.celsius_per_watt * self._module_watts()
         self._sink = self._leak_celsius = self._idle_sink
-        self._spots = {name: 0.0 for name, zone in model.zones.items() if not zone.hottest}
-        self._place = {rail.name: number for number, rail in enumerate(model.rails)}
+        self._spots: dict[str, float] = {}
+        for name, zone in model.zones.items():
+            if not zone.hottest:
+                self._spots[name] = 0.0
         # The end of each piece, and the joules of each rail until then.
         self._pieces = deque([(begin_ns, [0.0] * len(model.rails))], maxlen=most_pieces)
         self._set_watts()
 
     def run(self, segment: Segment) -> None:
         """Simulate a stretch of constant load."""
-        self.ratios = {lane: segment.ratios.get(lane, 0.0) for lane in self.ratios}
+        for lane in self.ratios:
+            self.ratios[lane] = segment.ratios.get(lane, 0.0)
         while self.now_ns < segment.end_ns:
             if self.now_ns >= self._slot_ns + SLOT_NS:
                 self._begin_slot()
@@ -338,8 +347,7 @@ class Physics:
         oldest_ns, newest_ns = self._pieces[0][0], self._pieces[-1][0]
         if begin_ns < oldest_ns or end_ns > newest_ns:
             raise LookupError(f"the board remembers {oldest_ns} to {newest_ns} ns")
-        each = zip(self._joules_until(begin_ns), self._joules_until(end_ns), strict=True)
-        return [late - early for early, late in each]
+        return list(map(sub, self._joules_until(end_ns), self._joules_until(begin_ns)))
 
     def _joules_until(self, at_ns: int) -> list[float]:
         place = bisect_right(self._pieces, at_ns, key=itemgetter(0))
@@ -394,8 +402,10 @@ class Physics:
                 above += celsius_per_watt * (self.watts[number] - idle)
             self._spots[name] = warmth + spot * (above - warmth)
         self.now_ns = end_ns
-        each = zip(self._pieces[-1][1], self.watts, strict=True)
-        self._pieces.append((end_ns, [joules + watts * seconds for joules, watts in each]))
+        joules = list(self._pieces[-1][1])
+        for number, watts in enumerate(self.watts):
+            joules[number] += watts * seconds
+        self._pieces.append((end_ns, joules))
 
     def _module_watts(self) -> float:
         return sum(compress(self.watts, self._in_total))
