@@ -2,41 +2,14 @@
 
 import statistics
 from collections.abc import Iterable, Sequence
-from math import fsum, hypot, sqrt
+from math import hypot, sqrt
 from typing import Literal, TypeVar
 
+from .numerics import student
 from .report import Energy, Figure, Interval, RailEnergy, RunReport
-from .uncertainty import student_95
 
 T = TypeVar("T")
 Kind = Literal["gross", "net"]
-
-# Where the series of ``student_95`` is too short.
-_FEW = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764}
-
-
-def student(freedom: int) -> float:
-    """Return the two-sided 95 % factor of Student's distribution."""
-    return _FEW.get(freedom) or student_95(freedom)
-
-
-def inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return the inverse of a positive definite matrix."""
-    n = len(matrix)
-    rows = [[*map(float, row), *(float(i == j) for j in range(n))] for i, row in enumerate(matrix)]
-    for i in range(n):
-        pivot = rows[i][i]
-        rows[i] = [value / pivot for value in rows[i]]
-        for j in range(n):
-            if j != i:
-                factor = rows[j][i]
-                rows[j] = [a - factor * b for a, b in zip(rows[j], rows[i], strict=True)]
-    return [row[n:] for row in rows]
-
-
-def dot(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the sum of the products of two rows."""
-    return fsum(a * b for a, b in zip(one, other, strict=True))
 
 
 def present(values: Iterable[T | None]) -> list[T]:

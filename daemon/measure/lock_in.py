@@ -33,9 +33,10 @@ from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER
 from .blocks import WindowSlice
 from .energy import LAG_SECONDS
+from .numerics import student_95
 from .report import Figure, Flag, LockInProblem, LockInReport, Span
 from .trace import OnStep, Pattern, RunTrace
-from .uncertainty import quantisation_watts, student_95
+from .uncertainty import quantisation_watts
 
 SHORTEST_STEP, LONGEST_STEP = 2.0, 6.0
 # The grid of the fit; a moment is a mean of one grid step, because lines are late by some.

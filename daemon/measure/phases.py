@@ -16,7 +16,7 @@ from ...parsers.signals import RAIL_POWER
 from .blocks import WindowSlice
 from .energy import Curve, Timing, inside, interval_ns, known, total, window_energy
 from .energy_report import per_unit
-from .figures import dot, inverse, student
+from .numerics import dot, inverse, student
 from .report import Figure, Interval, PhaseEnergy, Span, WorkPhase
 from .uncertainty import FEWEST_POINTS, quantisation_watts, sampling_watts
 

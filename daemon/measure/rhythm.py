@@ -5,29 +5,40 @@ import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import lru_cache
-from itertools import pairwise
 from operator import mul
 from typing import NamedTuple
 
 from .energy import Curve, inside
+from .numerics import differences, dot
 from .report import Span
 
+# The conditions of the flag ``aliased``; docs/measurement.md has them for users.
 ALIAS_PROBABILITY = 0.01
 ALIAS_HARMONICS = 3
 ALIAS_SAMPLES = 10
 LOCKED = 0.15
 SHORTEST_CYCLE_NS = 5_000_000
 SLOWEST_BEAT = 1.5
+# Multiples of the sampling frequency around which beats are looked for.
 _FOLDS = 3
+# A beat of fewer samples is scatter, which the readings show by themselves.
 _SAMPLES_PER_BEAT, _FASTEST_BEAT = 16, 48
+# Parts of a sampling interval: enough for its third multiple, with 16 parts per wave.
 _PHASE_BINS = 48
+# n·R² of uniform phases exceeds 3 in one case of twenty (Rayleigh).
 _BY_CHANCE = 3.0
+# Concentration of the moves from sample to sample, above which phases drift and do not jump.
 _DRIFTS, _DRIFTS_SLOWLY = 0.25, 0.9
 _PARTS_OF_A_CYCLE = 4
+# Samples follow a cycle that is longer than so many intervals.
 _LONG_CYCLE = 4
+# Magnitude of a harmonic in the starts, above which they keep a strict time.
 _STRICT = 0.9
-_PER_CYCLE, _SHOWN, _SLOW, _STILL = 8, 0.5, 2.0, 1e-6
+# Of ``shown_cycles``: frequencies tried per cycle, share of the variance that the wave explains at
+# least, and cycles of a beat that slow change does not look like.
+_PER_CYCLE, _SHOWN, _SLOW = 8, 0.5, 2.0
+# Spread of waves, per square of their number, below which samples met one phase only.
+_STILL = 1e-6
 BATCHES = range(2, 17)
 
 
@@ -116,17 +127,21 @@ def aliased(
         starts_ns: shape (m,), increasing, starts of the inferences.
         beats: Result of ``folded_rhythm``, if it is there already.
     """
-    beats = folded_rhythm(times_ns, starts_ns) if beats is None else beats
-    if any(one.share > LOCKED for one in beats if one.cycles <= SLOWEST_BEAT):
-        return True
+    if beats is None:
+        beats = folded_rhythm(times_ns, starts_ns)
+    for beat in beats:
+        if beat.cycles <= SLOWEST_BEAT and beat.share > LOCKED:
+            return True
     cycles = len(starts_ns) - 1
     if cycles < 1 or starts_ns[-1] - starts_ns[0] < cycles * SHORTEST_CYCLE_NS:
         return False
     phases = cycle_phases(times_ns, starts_ns)
     if len(phases) < ALIAS_SAMPLES:
         return False
-    lowest = min(rayleigh_probability(phases, h) for h in range(1, ALIAS_HARMONICS + 1))
-    return lowest < ALIAS_PROBABILITY / ALIAS_HARMONICS
+    for harmonic in range(1, ALIAS_HARMONICS + 1):
+        if rayleigh_probability(phases, harmonic) < ALIAS_PROBABILITY / ALIAS_HARMONICS:
+            return True
+    return False
 
 
 def folded_rhythm(
@@ -146,9 +161,9 @@ def folded_rhythm(
         times_ns: shape (n,), increasing, samples of the window.
         starts_ns: shape (m,), increasing, starts of the inferences.
         miscount: Cycles that the window may hold more or fewer than it has starts: 1 where they are
-            counted, because a cycle that an edge cuts counts fully or not at all. Phases that
-            hardly move from sample to sample may drift by as much over the window; of these drifts
-            the most concentrated counts. To others a cycle in the window makes no difference.
+            counted, because a cycle that an edge cuts counts fully or not at all. If the phase is
+            almost constant, one miscounted cycle changes the drift noticeably. Every drift within
+            one cycle is tried, and the most concentrated one is used.
 
     Returns:
         Empty for fewer than ten samples or starts, and for cycles longer than four samples, which
@@ -157,43 +172,85 @@ def folded_rhythm(
     n = len(times_ns)
     if n < ALIAS_SAMPLES or len(starts_ns) < ALIAS_SAMPLES:
         return []
-    first, length = times_ns[0], times_ns[-1] - times_ns[0]
+    first, last = times_ns[0], times_ns[-1]
+    interval = (last - first) / (n - 1)
+    within = [start for start in starts_ns if first <= start <= last]
+    if last - first > _LONG_CYCLE * interval * len(within):
+        return []
+    # Starts that were spaced by a count alone keep a strict time that proves nothing.
+    timed = _Timed([] if miscount else within)
+    beats = _beats_near_folds(times_ns, within, timed)
+    phases = cycle_phases(times_ns, starts_ns)
+    moves = differences(phases)
+    for harmonic in range(1, ALIAS_HARMONICS + 1):
+        share = _concentration(phases, harmonic)
+        steadiness = _concentration(moves, harmonic)
+        if harmonic == 1 and steadiness > _DRIFTS_SLOWLY:
+            share = max(share, _highest_concentration(phases, miscount))
+        if steadiness > _DRIFTS and len(phases) * share * share > _BY_CHANCE:
+            hertz = timed.strict_hertz(harmonic * timed.per_ns)
+            beats.append(Beat(math.inf, 1.0, share, hertz))
+    return beats
+
+
+class _Timed:
+    """Starts that were timed, and the harmonics of their mean frequency that they keep strictly.
+
+    ``per_ns`` is that frequency, and 0 without starts.
+    """
+
+    def __init__(self, starts_ns: Sequence[int]) -> None:
+        self.per_ns = 0.0
+        if starts_ns:
+            self.per_ns = (len(starts_ns) - 1) / (starts_ns[-1] - starts_ns[0])
+        self._turns = [self.per_ns * (start - starts_ns[0]) for start in starts_ns]
+        # Many beats belong to one harmonic, and each sum is over all starts.
+        self._lines: dict[int, float] = {}
+
+    def strict_hertz(self, per_ns: float) -> float | None:
+        """Return the harmonic nearest to a frequency; ``None`` if it is not kept strictly."""
+        if not self.per_ns:
+            return None
+        number = max(round(per_ns / self.per_ns), 1)
+        if number not in self._lines:
+            self._lines[number] = _concentration(self._turns, number)
+        if self._lines[number] <= _STRICT:
+            return None
+        return number * self.per_ns * 1e9
+
+
+def _beats_near_folds(
+    times_ns: Sequence[int], starts_ns: Sequence[int], timed: _Timed
+) -> list[Beat]:
+    """Return the beats of the starts around each multiple of the sampling frequency.
+
+    They are half a cycle in the window apart from each other.
+    """
+    n, first, length = len(times_ns), times_ns[0], times_ns[-1] - times_ns[0]
     interval = length / (n - 1)
     reach = math.ceil(max(SLOWEST_BEAT, min(n / _SAMPLES_PER_BEAT, _FASTEST_BEAT)))
     blocks = max(16, 4 * reach)
     halves = range(-2 * reach, 2 * reach + 1)
-    within = [start for start in starts_ns if first <= start <= times_ns[-1]]
-    if length > _LONG_CYCLE * interval * len(within):
-        return []
-    pace = 0.0 if miscount else (len(within) - 1) / (within[-1] - within[0])
-    turns = [pace * (start - within[0]) for start in within]
-    line = lru_cache(lambda number: _concentration(turns, number))
-
-    def strict(frequency: float) -> float | None:
-        number = max(round(frequency / pace), 1) if pace else 0
-        return number * pace * 1e9 if number and line(number) > _STRICT else None
-
-    folded = [_fold(each, first, interval, length, blocks) for each in (within, times_ns)]
-    beats = [
-        Beat(abs(half) / 2, started, sampled, strict(m / interval + half / 2 / length))
-        for m in range(1, _FOLDS + 1)
-        for half, started, sampled in zip(
-            halves, *(_lines(counts, m, halves) for counts in folded), strict=True
-        )
-    ]
-    phases = cycle_phases(times_ns, starts_ns)
-    moves = [b - a for a, b in pairwise(phases)]
-    for harmonic in range(1, ALIAS_HARMONICS + 1):
-        share, steadiness = (_concentration(each, harmonic) for each in (phases, moves))
-        is_drift = steadiness > _DRIFTS
-        if harmonic == 1 and steadiness > _DRIFTS_SLOWLY:
-            for quarter in range(-4 * miscount, 4 * miscount + 1):
-                drift = quarter / 4 / len(phases)
-                drifting = [phase + drift * i for i, phase in enumerate(phases)]
-                share = max(share, _concentration(drifting))
-        if is_drift and len(phases) * share * share > _BY_CHANCE:
-            beats.append(Beat(math.inf, 1.0, share, strict(harmonic * pace)))
+    started = _fold(starts_ns, first, interval, length, blocks)
+    sampled = _fold(times_ns, first, interval, length, blocks)
+    beats = []
+    for fold in range(1, _FOLDS + 1):
+        lines = _lines(started, fold, halves)
+        responses = _lines(sampled, fold, halves)
+        for half, line, response in zip(halves, lines, responses, strict=True):
+            hertz = timed.strict_hertz(fold / interval + half / 2 / length)
+            beats.append(Beat(abs(half) / 2, line, response, hertz))
     return beats
+
+
+def _highest_concentration(phases: Sequence[float], miscount: int) -> float:
+    """Return the concentration of slowly drifting phases, if the count may be off by so much."""
+    highest = 0.0
+    for quarter in range(-4 * miscount, 4 * miscount + 1):
+        drift = quarter / 4 / len(phases)
+        drifting = [phase + drift * i for i, phase in enumerate(phases)]
+        highest = max(highest, _concentration(drifting))
+    return highest
 
 
 def _fold(
@@ -208,18 +265,28 @@ def _fold(
     return counts
 
 
-def _lines(counts: Sequence[Sequence[int]], m: int, halves: Sequence[int]) -> list[float]:
-    """Return the magnitudes of the Fourier sum at m folds plus each number of half cycles."""
-    turns = [cmath.rect(1, 2 * math.pi * m * (p + 0.5) / _PHASE_BINS) for p in range(_PHASE_BINS)]
-    sums = [sum(c * turn for c, turn in zip(row, turns, strict=True) if c) for row in counts]
-    events, blocks = sum(map(sum, counts)) or 1, len(counts)
+def _lines(counts: Sequence[Sequence[int]], fold: int, halves: Sequence[int]) -> list[float]:
+    """Return the magnitudes of the Fourier sum at a fold plus each number of half cycles."""
+    turn = 2 * math.pi * fold / _PHASE_BINS
+    turns = [cmath.rect(1, turn * (bin_number + 0.5)) for bin_number in range(_PHASE_BINS)]
+    sums: list[complex] = []
+    events = 0
+    for row in counts:
+        row_sum = 0j
+        for count, wave in zip(row, turns, strict=True):
+            if count:
+                row_sum += count * wave
+                events += count
+        sums.append(row_sum)
     # Half a cycle over b + 1/2 of so many blocks is an odd number of these steps.
+    blocks = len(counts)
     steps = [cmath.rect(1, math.pi * k / (2 * blocks)) for k in range(4 * blocks)]
     odd = range(1, 2 * blocks, 2)
-    return [
-        abs(sum(map(mul, sums, [steps[half * b % len(steps)] for b in odd]))) / events
-        for half in halves
-    ]
+    magnitudes = []
+    for half in halves:
+        waves = [steps[half * block % len(steps)] for block in odd]
+        magnitudes.append(abs(sum(map(mul, sums, waves))) / max(events, 1))
+    return magnitudes
 
 
 _SENSOR_PERIOD_NS = 100_000_000
@@ -288,23 +355,24 @@ def shown_cycles(curve: Curve, window: Span, inferences: int) -> float | None:
     frequencies must explain at least half of their variance. Slow change, such as heat, looks like
     a beat of less than two cycles in the window, so such a frequency shows nothing: ``None``.
     """
-    here, length = inside(curve.times_ns, window), window.end_ns - window.begin_ns
-    times, watts = curve.times_ns[here], curve.watts[here]
+    positions, length = inside(curve.times_ns, window), window.end_ns - window.begin_ns
+    times, watts = curve.times_ns[positions], curve.watts[positions]
     if len(times) < ALIAS_SAMPLES:
         return None
     mean = statistics.fmean(watts)
-    apart = [one - mean for one in watts]
-    found = []
+    apart = [power - mean for power in watts]
+    tried = []
     for step in range(-_PER_CYCLE, _PER_CYCLE + 1):
         cycles = inferences + step / _PER_CYCLE
         waves = waves_apart(times, cycles / length)[0]
         along = sum(map(mul, waves, apart))
-        found.append(((along.conjugate() * fitted(waves, along)).real, cycles))
-    explained, cycles = max(found)
+        tried.append(((along.conjugate() * fitted(waves, along)).real, cycles))
+    explained, cycles = max(tried)
     sampling = (len(times) - 1) * length / (times[-1] - times[0])
     beat = abs(cycles - round(cycles / sampling) * sampling)
-    is_shown = beat > _SLOW and explained > _SHOWN * math.fsum(map(mul, apart, apart))
-    return cycles if is_shown else None
+    if beat <= _SLOW or explained <= _SHOWN * dot(apart, apart):
+        return None
+    return cycles
 
 
 def waves_apart(times_ns: Sequence[int], per_ns: float) -> tuple[list[complex], complex]:
@@ -320,11 +388,11 @@ def fitted(waves: Sequence[complex], along: complex) -> complex:
 
     They are 0 if the waves are still: samples at one phase show nothing.
     """
-    cosines = math.fsum(wave.real**2 for wave in waves)
-    sines = math.fsum(wave.imag**2 for wave in waves)
-    both = math.fsum(wave.real * wave.imag for wave in waves)
-    spread = cosines * sines - both * both
+    cosines = [wave.real for wave in waves]
+    sines = [wave.imag for wave in waves]
+    of_cosines, of_sines, of_both = dot(cosines, cosines), dot(sines, sines), dot(cosines, sines)
+    spread = of_cosines * of_sines - of_both * of_both
     if spread <= _STILL * len(waves) ** 2:
         return 0j
-    cosine = sines * along.real - both * along.imag
-    return complex(cosine, cosines * along.imag - both * along.real) / spread
+    cosine = of_sines * along.real - of_both * along.imag
+    return complex(cosine, of_cosines * along.imag - of_both * along.real) / spread

@@ -9,7 +9,7 @@ Its terms, each as half the width of its own 95 % interval:
 - ``idle_wander``, of the net energy: idle power during the window is inferred from two phases
   before and after it, and idle power wanders (``wander``).
 - ``window_edges``: readings arrive late, and some are means of the time before; the power between
-  an edge and the nearest reading that certainly lies inside is unknown (``energy.edge_joules``).
+  an edge and the nearest reading that certainly lies inside is unknown (``energy.window_energy``).
 - ``baseline_drift``: idle power in the window is anywhere between the idle phases.
 
 Coverage: the first three are independent and add in quadrature. The last two are bounds with a
@@ -27,26 +27,19 @@ from operator import mul
 from typing import NamedTuple
 
 from .energy import Curve
+from .numerics import NORMAL_95, dot, student_95
 from .rhythm import Beat, fitted, waves_apart
 
-NORMAL_95 = 1.959964
+# More would only take time: the blocks are longer than the parts.
 MOST_POINTS = 600
 FEWEST_POINTS = 6
+# Most that the variance may be above that of the shortest blocks.
 SMOOTHEST, SMOOTHEST_WITHOUT_BEAT = 10.0, 1.5
+# A share or line below this is noise of the Fourier sums.
 NO_BEAT = 0.05
+# Of ``wander``: limits of the part of the variance that the means of the phases hide, and of the
+# correlation of neighbours. Beyond them a phase is too short to show either.
 MOST_HIDDEN, MOST_ALIKE = 0.6, 0.97
-
-
-def student_95(freedom: float) -> float:
-    """Return the two-sided 95 % factor of Student's distribution (three terms of its series).
-
-    >>> round(student_95(10), 2), round(student_95(1e9), 2)
-    (2.23, 1.96)
-    """
-    z = NORMAL_95
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    return z + first / freedom + second / freedom**2
 
 
 def thin(curve: Curve, most: int = MOST_POINTS) -> tuple[list[float], list[float]]:
@@ -55,16 +48,18 @@ def thin(curve: Curve, most: int = MOST_POINTS) -> tuple[list[float], list[float
     They are the seconds that each part represents, half way to its neighbours, and its mean power.
     """
     times = curve.times_ns
-    middles = [(a + b) / 2 for a, b in pairwise(times)]
-    edges = [times[0], *middles, times[-1]]
-    weights = [(b - a) / 1e9 for a, b in pairwise(edges)]
+    edges: list[float] = [times[0], *((a + b) / 2 for a, b in pairwise(times)), times[-1]]
+    weights = [(end - begin) / 1e9 for begin, end in pairwise(edges)]
     size = -(-len(times) // most)
     if size == 1:
         return weights, list(curve.watts)
-    groups = [slice(i, i + size) for i in range(0, len(times), size)]
-    spans = [math.fsum(weights[g]) for g in groups]
-    joules = [math.fsum(map(mul, weights[g], curve.watts[g])) for g in groups]
-    return spans, [j / s for j, s in zip(joules, spans, strict=True)]
+    spans, watts = [], []
+    for begin in range(0, len(times), size):
+        part = slice(begin, begin + size)
+        span = math.fsum(weights[part])
+        spans.append(span)
+        watts.append(dot(weights[part], curve.watts[part]) / span)
+    return spans, watts
 
 
 def sampling_watts(curve: Curve, beats: Sequence[Beat] = ()) -> float | None:
@@ -85,8 +80,8 @@ def sampling_watts(curve: Curve, beats: Sequence[Beat] = ()) -> float | None:
     repeats, and one and a half times where the work is known to have no beat with the sampling.
 
     ``beats`` are those of the work with the samples (``rhythm.folded_rhythm``), none if its rhythm
-    is unknown. If one has a share, slow change of the readings may be that beat: there is no limit
-    by smoothness, and its amplitude is an error too. Power that follows the starts swings about its
+    is unknown. If a beat is visible, the variance is not limited by smoothness, and the amplitude
+    of the beat is added. Power that follows the starts swings about its
     mean by up to twice the line of the starts, times its height above the lowest reading; and the
     beat may hide part of that height. But the strongest rhythm swings by no more than all
     readings do, which is √2 times their standard deviation. Where the frequency of a beat is known,
@@ -97,32 +92,61 @@ def sampling_watts(curve: Curve, beats: Sequence[Beat] = ()) -> float | None:
     if len(curve.times_ns) < FEWEST_POINTS:
         return None
     weights, watts = thin(curve)
+    half = _scatter_watts(weights, watts, beats)
+    return math.hypot(half, _beats_watts(curve, beats))
+
+
+def _scatter_watts(
+    weights: Sequence[float], watts: Sequence[float], beats: Sequence[Beat]
+) -> float:
+    """Return the part of the interval that the scatter about a slow change gives."""
     n = len(watts)
     runs = 1 + sum(a != b for a, b in pairwise(watts))
     short = max(min(2 * n // runs - 1, n // 12), 1)
     size = max(min(max(2 * short, round(n ** (1 / 3))), n // 8), 1)
     spans = [0.0, *accumulate(weights)]
     joules = [0.0, *accumulate(map(mul, weights, watts))]
-    found = _variance(_residues(spans, joules, size))
-    beat = max((one.share for one in beats), default=None)
-    if beat is None or beat < NO_BEAT:
-        limit = SMOOTHEST if beat is None else SMOOTHEST_WITHOUT_BEAT
-        found = min(found, limit * _variance(_residues(spans, joules, short)) * short / size)
+    variance = _variance(_residues(spans, joules, size))
+    limit = _smoothness_limit(beats)
+    if limit is not None:
+        shortest = _variance(_residues(spans, joules, short)) * short / size
+        variance = min(variance, limit * shortest)
     blocks = [spans[min(i + size, n)] - spans[i] for i in range(0, n, size)]
+    # Neighbouring residues share readings, so they count half.
     freedom = max((len(blocks) - 2) / 2, 1.5)
-    half = math.sqrt(found * math.fsum(b * b for b in blocks)) / spans[-1] * student_95(freedom)
+    return math.sqrt(variance * dot(blocks, blocks)) / spans[-1] * student_95(freedom)
+
+
+def _smoothness_limit(beats: Sequence[Beat]) -> float | None:
+    """Return how far the variance may be above that of the shortest blocks; ``None`` for any."""
+    if not beats:
+        return SMOOTHEST
+    if max(beat.share for beat in beats) < NO_BEAT:
+        return SMOOTHEST_WITHOUT_BEAT
+    return None
+
+
+def _beats_watts(curve: Curve, beats: Sequence[Beat]) -> float:
+    """Return the error of the mean by the beats of the work with the samples."""
     swing = math.sqrt(2) * statistics.pstdev(curve.watts)
     height = 2 * (statistics.fmean(curve.watts) - min(curve.watts))
-    strongest = max((one.line for one in beats if one.cycles < math.inf), default=1.0)
-    errors: dict[float | None, float] = {None: 0.0}
-    for one in beats:
+    # A beat with a number of cycles shows how strong the rhythm of the starts is.
+    strongest = max((beat.line for beat in beats if beat.cycles < math.inf), default=1.0)
+    unknown = 0.0
+    by_harmonic: dict[float, float] = {}
+    for beat in beats:
         pulses = 0.0
-        if one.line > NO_BEAT:
-            pulses = min(height / max(1 - 2 * one.share, 0.1), swing / strongest)
-        error = one.sampled * min(swing, one.line * max(swing, pulses))
-        errors[one.hertz] = max(errors.get(one.hertz, 0.0), error)
-    strict = [min(error, beat_watts(curve, hz)) for hz, error in errors.items() if hz is not None]
-    return math.hypot(half, max(errors[None], math.fsum(strict)))
+        if beat.line > NO_BEAT:
+            pulses = min(height / max(1 - 2 * beat.share, 0.1), swing / strongest)
+        error = beat.sampled * min(swing, beat.line * max(swing, pulses))
+        if beat.hertz is None:
+            unknown = max(unknown, error)
+        else:
+            by_harmonic[beat.hertz] = max(by_harmonic.get(beat.hertz, 0.0), error)
+    strict = []
+    for hertz, error in by_harmonic.items():
+        strict.append(min(error, beat_watts(curve, hertz)))
+    return max(unknown, math.fsum(strict))
 
 
 def beat_watts(curve: Curve, hertz: float) -> float:
@@ -138,23 +162,24 @@ def beat_watts(curve: Curve, hertz: float) -> float:
         return math.inf
     shares = [(wave.conjugate() * factors).real for wave in waves]
     noise = statistics.pstdev(curve.watts) * math.hypot(*shares)
-    return abs(math.fsum(map(mul, shares, curve.watts))) + NORMAL_95 * noise
+    return abs(dot(shares, curve.watts)) + NORMAL_95 * noise
 
 
 def _residues(spans: Sequence[float], joules: Sequence[float], size: int) -> list[float]:
     """Return how far each block of ``size`` readings is from the line through its neighbours."""
-    means = [
-        (joules[i + size] - joules[i]) / (spans[i + size] - spans[i])
-        for i in range(len(spans) - size)
-    ]
-    return [
-        (means[i] - 2 * means[i + size] + means[i + 2 * size]) / math.sqrt(6)
-        for i in range(len(means) - 2 * size)
-    ]
+    means = []
+    for i in range(len(spans) - size):
+        means.append((joules[i + size] - joules[i]) / (spans[i + size] - spans[i]))
+    residues = []
+    for i in range(len(means) - 2 * size):
+        second_difference = means[i] - 2 * means[i + size] + means[i + 2 * size]
+        residues.append(second_difference / math.sqrt(6))
+    return residues
 
 
 def _variance(errors: Sequence[float]) -> float:
-    return statistics.fmean(error * error for error in errors)
+    """Return the mean square of errors whose mean is known to be 0."""
+    return dot(errors, errors) / len(errors)
 
 
 def quantisation_watts(watts: Sequence[float], step: float, *, is_idle: bool = False) -> float:
@@ -178,10 +203,10 @@ def quantisation_watts(watts: Sequence[float], step: float, *, is_idle: bool = F
         if b - a > 1.5 * step:
             groups.append([])
         groups[-1].append(b)
-    shares = [len(group) / len(watts) for group in groups]
-    variance = sum(
-        s * s * _rounding(g, step, is_idle=is_idle) for s, g in zip(shares, groups, strict=True)
-    )
+    variance = 0.0
+    for group in groups:
+        share = len(group) / len(watts)
+        variance += share * share * _rounding(group, step, is_idle=is_idle)
     runs = 1 + sum(abs(a - b) > step / 4 for a, b in pairwise(watts))
     return NORMAL_95 * math.sqrt(max(variance, single / runs))
 
@@ -196,12 +221,16 @@ def _rounding(group: Sequence[float], step: float, *, is_idle: bool) -> float:
         upper = (len(group) - bisect_left(group, group[0] + width / 2)) / len(group)
         noise = (step * (upper - 0.5)) ** 2 / 3
         powers = single * (upper * upper + (1 - upper) ** 2)
-        return min(noise, powers) if is_idle else powers
+        if is_idle:
+            return min(noise, powers)
+        return powers
     moving = max(statistics.pvariance(group) - single, 0.0)
-    return sum(
-        (step / (math.pi * k)) ** 2 / 2 * math.exp(-((2 * math.pi * k / step) ** 2) * moving)
-        for k in range(1, 8)
-    )
+    # Fourier series of the rounding error of a normal distribution; later terms are negligible.
+    variance = 0.0
+    for k in range(1, 8):
+        amplitude = (step / (math.pi * k)) ** 2 / 2
+        variance += amplitude * math.exp(-((2 * math.pi * k / step) ** 2) * moving)
+    return variance
 
 
 class Wander(NamedTuple):
@@ -223,7 +252,9 @@ class Wander(NamedTuple):
         It is inferred from the phases by their shares. The mean of t seconds varies by density/t,
         and a phase is longer by the time for which its ends were held (``energy.idle_watts``).
         """
-        inferred = sum(s * s / (t + 2 * held) for s, t in zip(shares, self.seconds, strict=True))
+        inferred = 0.0
+        for share, seconds in zip(shares, self.seconds, strict=True):
+            inferred += share * share / (seconds + 2 * held)
         return math.sqrt(self.density * (1 / window + inferred)) * student_95(self.freedom)
 
 
@@ -238,34 +269,51 @@ def wander(phases: Sequence[Curve], averaging: float = 0.0) -> Wander:
     neighbours alike: its readings are means of ``averaging`` seconds. Readings within the memory
     count as one, and few of them widen the interval by Student's factor.
     """
-    lengths = [(one.times_ns[-1] - one.times_ns[0]) / 1e9 for one in phases]
-    count = sum(len(one.watts) for one in phases)
+    lengths = [(phase.times_ns[-1] - phase.times_ns[0]) / 1e9 for phase in phases]
+    count = sum(len(phase.watts) for phase in phases)
     step = math.fsum(lengths) / (count - len(phases))
-    seconds = tuple(max(t, step) for t in lengths)
-    means = [statistics.fmean(one.watts) for one in phases]
-    moved = [[w - mean for w in one.watts] for one, mean in zip(phases, means, strict=True)]
-    sums, lag = [], 0
-    while lag <= max(min(map(len, moved)) // 3, 1):
-        sums.append(math.fsum(math.fsum(map(mul, one, one[lag:])) for one in moved) / count)
-        if sums[-1] <= 0:
-            break
-        lag += 1
-    if lag == 0:
+    seconds = tuple(max(length, step) for length in lengths)
+    sums = _positive_autocovariance(phases, count)
+    if not sums:
         return Wander(0.0, 0.0, math.inf, seconds)
+    lag = len(sums)
     within = 2 * lag - 1
-    kept = 1 - min(within * len(phases) / count, MOST_HIDDEN)
-    alike = 2 * math.fsum(sums[:lag]) / sums[0] - 1
-    density, memory = sums[0] * step * alike / kept, alike
+    shown = 1 - min(within * len(phases) / count, MOST_HIDDEN)
+    alike = 2 * math.fsum(sums) / sums[0] - 1
+    density, memory = sums[0] * step * alike / shown, alike
     if lag > 1 and averaging < step:
-        each = count / len(phases)
-        alike = sums[1] / sums[0]
-        alike = min(alike + (1 + 3 * alike) / each, MOST_ALIKE)
-        first = (1 + alike) / (1 - alike)
-        least = sums[0] / max(1 - first / each, 0.3) * step * first
-        density, memory = max((density, memory), (least, first))
+        density, memory = max((density, memory), _first_order(sums, step, count / len(phases)))
     return Wander(
         density,
         min((memory - 1) / 2 * step, min(seconds) / 4),
         max(count / (1.2 * within), 2.0),
         seconds,
     )
+
+
+def _positive_autocovariance(phases: Sequence[Curve], count: int) -> list[float]:
+    """Return the autocovariance of phases, each about its own mean, while it is positive."""
+    moved = []
+    for phase in phases:
+        mean = statistics.fmean(phase.watts)
+        moved.append([watts - mean for watts in phase.watts])
+    longest = max(min(len(phase) for phase in moved) // 3, 1)
+    sums: list[float] = []
+    for lag in range(longest + 1):
+        covariance = math.fsum(dot(phase, phase[lag:]) for phase in moved) / count
+        if covariance <= 0:
+            break
+        sums.append(covariance)
+    return sums
+
+
+def _first_order(sums: Sequence[float], step: float, readings: float) -> tuple[float, float]:
+    """Return density and memory, in steps, of a process of first order.
+
+    It has the covariance of neighbours that phases of so many readings show.
+    """
+    alike = sums[1] / sums[0]
+    alike = min(alike + (1 + 3 * alike) / readings, MOST_ALIKE)
+    memory = (1 + alike) / (1 - alike)
+    density = sums[0] / max(1 - memory / readings, 0.3) * step * memory
+    return density, memory

@@ -5,7 +5,8 @@ import statistics
 
 import pytest
 
-from tegrascope.daemon.measure.figures import difference, joules_of, mean_of_rounds, student
+from tegrascope.daemon.measure.figures import difference, joules_of, mean_of_rounds
+from tegrascope.daemon.measure.numerics import student
 from tegrascope.daemon.measure.report import Energy, Figure, Interval
 from tegrascope.workbench.results.summary import median_half_width, variation
 

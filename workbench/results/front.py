@@ -10,7 +10,8 @@ from math import hypot, sqrt
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
-from ...daemon.measure.figures import joules_of, student
+from ...daemon.measure.figures import joules_of
+from ...daemon.measure.numerics import student
 from ...daemon.measure.quality import withholding
 from ...daemon.measure.report import Figure, RunReport
 from ...daemon.measure.winner import judge

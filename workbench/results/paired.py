@@ -24,10 +24,10 @@ from typing import NamedTuple, TypeAlias
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.energy import Curve, settled
 from ...daemon.measure.energy_report import IDLE_PHASES, timing
-from ...daemon.measure.figures import dot, inverse, student
+from ...daemon.measure.numerics import NORMAL_95, dot, inverse, student
 from ...daemon.measure.quality import late_seconds, timed
 from ...daemon.measure.report import Environment, Figure, RunReport, Span
-from ...daemon.measure.uncertainty import FEWEST_POINTS, NORMAL_95, wander
+from ...daemon.measure.uncertainty import FEWEST_POINTS, wander
 from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER
 

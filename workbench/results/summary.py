@@ -19,10 +19,10 @@ from ...daemon.measure.figures import (
     mean_of_rounds,
     mean_watts,
     present,
-    student,
     subtract,
 )
 from ...daemon.measure.latency import distribution
+from ...daemon.measure.numerics import student
 from ...daemon.measure.quality import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
 from ...daemon.measure.report import (
     Device,
