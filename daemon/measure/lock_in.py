@@ -22,8 +22,7 @@ the sampling nor a rhythm of the board follows the pattern.
 import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 from math import fsum, hypot, isnan, pi, sin, sqrt
 from operator import mul, sub
 from random import Random
@@ -32,8 +31,8 @@ from typing import NamedTuple
 from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER
 from .blocks import WindowSlice
-from .energy import LAG_SECONDS
-from .numerics import student_95
+from .energy import LAG_SECONDS, total
+from .numerics import differences, dot, student_95
 from .report import Figure, Flag, LockInProblem, LockInReport, Span
 from .trace import OnStep, Pattern, RunTrace
 from .uncertainty import quantisation_watts
@@ -67,7 +66,7 @@ def pattern(seconds: float, interval: float, averaging: float, seed: int) -> tup
     """
     random = Random(seed)
     lost = averaging + LAG_SECONDS
-    short, long = (lost + count * interval for count in (SHORTEST_STEP, LONGEST_STEP))
+    short, long = lost + SHORTEST_STEP * interval, lost + LONGEST_STEP * interval
     steps = [random.uniform(short, long)]
     total = steps[0]
     while True:
@@ -92,6 +91,14 @@ class _Lag(NamedTuple):
     averaging_ns: int
     oldest_ns: int
     newest_ns: int
+
+
+class _Contrast(NamedTuple):
+    """A quantity in on-steps less that in off-steps, half its 95 % interval, and their number."""
+
+    watts: float
+    half: float
+    steps: int
 
 
 class _Step(NamedTuple):
@@ -120,61 +127,101 @@ def lock_in(
         on_steps: In order of time, apart from each other by off-steps.
         averaging_seconds: Known averaging of the sensor, or ``None`` to fit it.
     """
-    edges = [*pairwise(chain.from_iterable((one.begin_ns, one.end_ns) for one in on_steps))]
-    watts = [fsum(each) for each in zip(*(rail.watts for rail in rails), strict=True)]
+    watts = total(times_ns, [rail.watts for rail in rails]).watts
     if len(watts) < 3 or len(on_steps) < 3:
         return None
     some = times_ns[:FITTED_READINGS]
-    within = [one for one in on_steps if one.end_ns <= some[-1]]
-    fitted = within if len(within) >= FEWEST_BLOCKS * STEPS_PER_BLOCK else on_steps
-    lag, is_possible = _fit(some, watts[: len(some)], fitted, averaging_seconds)
-    clean = [
-        _clean(times_ns, each, lag, 0 if i % 2 else on_steps[i // 2].pieces)
-        for i, each in enumerate(edges)
-    ]
-    steps = [
-        _Step(number % 2 == 0, _mean(times_ns[one]) or 0.0, watts[one])
-        for number, one in enumerate(clean)
-    ]
-    found = _contrast(steps, _mean)
-    if found is None:
+    lag, is_possible = _fit(some, watts[: len(some)], _fitted(on_steps, some), averaging_seconds)
+    clean = _clean_readings(times_ns, on_steps, lag)
+    steps = []
+    for number, positions in enumerate(clean):
+        middle_ns = _mean(times_ns[positions]) or 0.0
+        steps.append(_Step(_is_on(number), middle_ns, watts[positions]))
+    added = _contrast(steps, _mean)
+    if added is None:
         return None
-    added, spread, count = found
-    rounding = [
-        quantisation_watts(readings, rail.step_watts)
-        for rail in rails
-        for first in (0, 1)
-        if (readings := [*chain.from_iterable(rail.watts[s] for s in clean[first::2])])
-    ]
-    half = hypot(spread, *rounding)
-    seconds = fsum(one.end_ns - one.begin_ns for one in on_steps) / 1e9
-    piece = seconds / sum(one.pieces for one in on_steps)
-    problems: list[LockInProblem] = []
-    if count < FEWEST_BLOCKS * STEPS_PER_BLOCK:
-        problems.append("few_steps")
-    if piece > (times_ns[-1] - times_ns[0]) / (len(times_ns) - 1) / 1e9:
-        problems.append("long_pieces")
-    if abs(_trend(on_steps)) > MOST_TREND:
-        problems.append("trend")
-    if not is_possible:
-        problems.append("not_fitted")
-    if lag.lag_ns >= LONGEST_LAG_SECONDS * 1e9 and added > half:
-        problems.append("lag_at_limit")
-    rise = _contrast(steps, _rise)
-    if rise is not None and abs(rise[0]) > 1.3 * rise[1] + UNEVEN_SHARE * added:
-        problems.append("uneven_power")
-    on = [*chain.from_iterable(step.watts for step in steps if step.is_on)]
+    half = hypot(added.half, *_rounding(rails, clean))
+    work_ns = pieces = 0
+    for on_step in on_steps:
+        work_ns += on_step.end_ns - on_step.begin_ns
+        pieces += on_step.pieces
+    piece = work_ns / 1e9 / pieces
+    interval = (times_ns[-1] - times_ns[0]) / (len(times_ns) - 1) / 1e9
+    problems: dict[LockInProblem, bool] = {
+        "few_steps": added.steps < FEWEST_BLOCKS * STEPS_PER_BLOCK,
+        "long_pieces": piece > interval,
+        "trend": abs(_trend(on_steps)) > MOST_TREND,
+        "not_fitted": not is_possible,
+        "lag_at_limit": lag.lag_ns >= LONGEST_LAG_SECONDS * 1e9 and added.watts > half,
+        "uneven_power": _is_uneven(steps, added.watts),
+    }
+    on_watts: list[float] = []
+    for step in steps[::2]:
+        on_watts += step.watts
     return LockInReport(
         seconds=(on_steps[-1].end_ns - on_steps[0].begin_ns) / 1e9,
-        joules_per_piece=Figure.around(added * piece, half * piece),
-        added_watts=Figure.around(added, half),
-        on_watts=statistics.fmean(on),
+        joules_per_piece=Figure.around(added.watts * piece, half * piece),
+        added_watts=Figure.around(added.watts, half),
+        on_watts=statistics.fmean(on_watts),
         piece_seconds=piece,
-        contrasts=count,
+        contrasts=added.steps,
         lag_seconds=lag.lag_ns / 1e9,
         averaging_seconds=lag.averaging_ns / 1e9,
-        problems=tuple(problems),
+        problems=tuple(name for name, is_true in problems.items() if is_true),
     )
+
+
+def _is_on(number: int) -> bool:
+    """Return whether a span between two edges is an on-step: they begin with one."""
+    return number % 2 == 0
+
+
+def _edges(on_steps: Sequence[OnStep]) -> list[int]:
+    """Return begin and end of each on-step; between two on-steps is an off-step."""
+    edges = []
+    for step in on_steps:
+        edges += [step.begin_ns, step.end_ns]
+    return edges
+
+
+def _fitted(on_steps: Sequence[OnStep], times_ns: Sequence[int]) -> Sequence[OnStep]:
+    """Return the on-steps by which the delay is fitted: those of some readings, if many enough."""
+    within = [step for step in on_steps if step.end_ns <= times_ns[-1]]
+    if len(within) < FEWEST_BLOCKS * STEPS_PER_BLOCK:
+        return on_steps
+    return within
+
+
+def _clean_readings(times_ns: Sequence[int], on_steps: Sequence[OnStep], lag: _Lag) -> list[slice]:
+    """Return the positions of the clean readings of each step, on- and off-steps in turn."""
+    clean = []
+    for number, edges in enumerate(pairwise(_edges(on_steps))):
+        pieces = 0
+        if _is_on(number):
+            pieces = on_steps[number // 2].pieces
+        clean.append(_clean(times_ns, edges, lag, pieces))
+    return clean
+
+
+def _rounding(rails: Sequence[RailReadings], clean: Sequence[slice]) -> list[float]:
+    """Return half the 95 % interval by rounding, of each rail in the on- and in the off-steps."""
+    halves = []
+    for rail in rails:
+        for positions in (clean[::2], clean[1::2]):
+            watts: list[float] = []
+            for position in positions:
+                watts += rail.watts[position]
+            if watts:
+                halves.append(quantisation_watts(watts, rail.step_watts))
+    return halves
+
+
+def _is_uneven(steps: Sequence[_Step], added_watts: float) -> bool:
+    """Return whether power changes within the steps, by more than its error and a small share."""
+    rise = _contrast(steps, _rise)
+    if rise is None:
+        return False
+    return abs(rise.watts) > 1.3 * rise.half + UNEVEN_SHARE * added_watts
 
 
 def lock_in_report(
@@ -192,27 +239,37 @@ def lock_in_report(
         reason = "the rails that add up to the module are not known"
         return result.model_copy(update={"reason": reason})
     columns = RAIL_POWER.by_label(samples.columns)
-    rails = [(columns.get(name, ()), rule.step_watts(name)) for name in rule.total]
-    whole = [
-        i
-        for i in range(len(samples.times_ns))
-        if all(len(watts) > i and not isnan(watts[i]) for watts, _ in rails)
-    ]
+    whole = samples.only(_whole_readings([columns.get(name, ()) for name in rule.total]))
+    columns = RAIL_POWER.by_label(whole.columns)
+    rails = []
+    for name in rule.total:
+        rails.append(RailReadings(columns.get(name, ()), rule.step_watts(name)))
     shortest_off_ns = min(plan.steps_seconds[::2], default=0.0) * 1e9
-    steps = trace.on_steps or on_steps(*trace.completed(window), shortest_off_ns)
-    found = lock_in(
-        [samples.times_ns[i] for i in whole],
-        [RailReadings([watts[i] for i in whole], step) for watts, step in rails],
-        [one._replace(pieces=one.pieces * plan.repeats) for one in steps],
-        averaging_seconds or None,
-    )
-    if found is None:
+    steps = []
+    for step in trace.on_steps or on_steps(*trace.completed(window), shortest_off_ns):
+        steps.append(step._replace(pieces=step.pieces * plan.repeats))
+    measured = lock_in(whole.times_ns, rails, steps, averaging_seconds or None)
+    if measured is None:
         return result.model_copy(update={"reason": "no readings within its steps"})
-    problems = (*found.problems, *(flag for flag in flags if flag not in _NOT_OF_LOCK_IN))
-    changes: dict[str, object] = {"seconds": plan.seconds, "seed": plan.seed, "problems": problems}
+    problems: list[LockInProblem | Flag] = [*measured.problems]
+    problems += [flag for flag in flags if flag not in _NOT_OF_LOCK_IN]
+    changes: dict[str, object] = {
+        "seconds": plan.seconds,
+        "seed": plan.seed,
+        "problems": tuple(problems),
+    }
     if set(problems) - _REMARKS:
         changes["joules_per_piece"] = None
-    return found.model_copy(update=changes)
+    return measured.model_copy(update=changes)
+
+
+def _whole_readings(rails: Sequence[Sequence[float]]) -> list[int]:
+    """Return the positions at which each rail has a reading; none if a rail has no column."""
+    positions = []
+    for position, watts in enumerate(zip(*rails, strict=False)):
+        if not any(map(isnan, watts)):
+            positions.append(position)
+    return positions
 
 
 def on_steps(
@@ -241,50 +298,98 @@ def _fit(
     The differences of neighbouring readings are compared with those of the on-time that a reading
     would describe. All delays and averagings that explain nearly as much as the best are likely.
     """
-    edges = [*chain.from_iterable((one.begin_ns, one.end_ns) for one in on_steps)]
-    lengths = [(b - a) * (i % 2 == 0) for i, (a, b) in enumerate(pairwise(edges))]
-    until = [0, *accumulate(lengths, initial=0)]
+    on_time = _OnTime(times_ns, on_steps)
+    averagings = AVERAGINGS
+    if averaging_seconds is not None:
+        averagings = (averaging_seconds,)
+    widths = [max(round(averaging * 1e9), GRID_NS) for averaging in averagings]
+    explained = _explained(watts, on_time, widths)
+    best = max(explained, key=explained.__getitem__)
+    moves = differences(watts)
+    noise = (dot(moves, moves) - explained[best]) / len(moves)
+    likely = [lag for lag in explained if explained[lag] >= explained[best] - LIKELY * noise]
+    usual = [lag for lag in likely if lag[0] <= LAG_SECONDS * 1e9]
+    lag = _lag(best, likely, usual, is_known=averaging_seconds is not None)
+    clean = []
+    for edges in pairwise(_edges(on_steps)):
+        positions = _clean(times_ns, edges, lag)
+        if positions.stop > positions.start:
+            clean.append(positions)
+    if len(clean) >= (2 * len(on_steps) - 1) / 2:
+        return lag, True
+    # The readings do not show it well enough: the sensor is as it was assumed.
+    assumed = widths[0]
+    if assumed == GRID_NS:
+        assumed = 0
+    lag = _Lag(0, assumed, round(LAG_SECONDS * 1e9) + assumed, 0)
+    return lag, any(width == widths[0] for _, width in usual)
 
-    @cache
-    def on_time(shift_ns: int) -> list[int]:
+
+class _OnTime:
+    """The on-time of a pattern until the arrival of each reading, less a shift."""
+
+    def __init__(self, times_ns: Sequence[int], on_steps: Sequence[OnStep]) -> None:
+        self._times_ns = times_ns
+        self._edges = _edges(on_steps)
+        lengths = differences(self._edges)
+        lengths[1::2] = [0] * (len(lengths) // 2)
+        self._until = [0, *accumulate(lengths, initial=0)]
+        # Each averaging is tried with each delay, so the same shifts come again.
+        self._known: dict[int, list[int]] = {}
+
+    def before(self, shift_ns: int) -> list[int]:
         """Return the on-time until so long before each arrival."""
-        result = []
-        for time in times_ns:
-            i = bisect_right(edges, time - shift_ns)
-            result.append(until[i] + (time - shift_ns - edges[i - 1]) * (i % 2))
-        return result
+        if shift_ns not in self._known:
+            on_time = []
+            for time in self._times_ns:
+                i = bisect_right(self._edges, time - shift_ns)
+                in_step = (time - shift_ns - self._edges[i - 1]) * (i % 2)
+                on_time.append(self._until[i] + in_step)
+            self._known[shift_ns] = on_time
+        return self._known[shift_ns]
 
-    known = averaging_seconds is not None
-    averagings = (averaging_seconds,) if averaging_seconds is not None else AVERAGINGS
-    widths = [max(round(each * 1e9), GRID_NS) for each in averagings]
-    moves = [*map(sub, watts[1:], watts)]
+
+def _explained(
+    watts: Sequence[float], on_time: _OnTime, widths: Sequence[int]
+) -> dict[tuple[int, int], float]:
+    """Return by delay and averaging how much of the readings' squared differences they explain."""
+    moves = differences(watts)
     explained: dict[tuple[int, int], float] = {}
     for lag in range(0, round(LONGEST_LAG_SECONDS * 1e9) + 1, GRID_NS):
         for width in widths:
-            shares = [*map(sub, on_time(lag), on_time(lag + width))]
+            shares = [*map(sub, on_time.before(lag), on_time.before(lag + width))]
             steps = [*map(sub, shares[1:], shares)]
             common = max(fsum(map(mul, steps, moves)), 0.0)
             explained[lag, width] = common * common / max(sum(map(mul, steps, steps)), 1)
-    best = max(explained, key=explained.__getitem__)
-    noise = (fsum(map(mul, moves, moves)) - explained[best]) / len(moves)
-    likely = [one for one in explained if explained[one] >= explained[best] - LIKELY * noise]
-    usual = [one for one in likely if one[0] <= LAG_SECONDS * 1e9]
+    return explained
+
+
+def _lag(
+    best: tuple[int, int],
+    likely: Sequence[tuple[int, int]],
+    usual: Sequence[tuple[int, int]],
+    *,
+    is_known: bool,
+) -> _Lag:
+    """Return the best delay and averaging, and what a reading may describe by all likely ones.
+
+    If a delay as boards have it is likely, longer ones do not count.
+    """
+    lag, averaging = best
     oldest, newest = max(map(sum, likely)) + GRID_NS, min(likely)[0] - GRID_NS
     if usual:
         width = max(width for _, width in usual)
-        oldest = round(LAG_SECONDS * 1e9) + (0 if width == GRID_NS else width)
-        oldest, newest = max(oldest, max(map(sum, usual)) + GRID_NS * (not known)), 0
-    instant = best[1] == GRID_NS
-    found = _Lag(
-        best[0] + GRID_NS // 2 * instant, 0 if instant else best[1], oldest, max(newest, 0)
-    )
-    clean = [_clean(times_ns, edge, found) for edge in pairwise(edges)]
-    if sum(one.stop > one.start for one in clean) >= len(clean) / 2:
-        return found, True
-    # The readings do not show it well enough: the sensor is as it was assumed.
-    assumed = 0 if widths[0] == GRID_NS else widths[0]
-    found = _Lag(0, assumed, round(LAG_SECONDS * 1e9) + assumed, 0)
-    return found, any(width == widths[0] for _, width in usual)
+        oldest = round(LAG_SECONDS * 1e9)
+        if width != GRID_NS:
+            oldest += width
+        longest = max(map(sum, usual))
+        if not is_known:
+            longest += GRID_NS
+        oldest, newest = max(oldest, longest), 0
+    if averaging == GRID_NS:
+        # The reading is a moment, in the middle of the grid's step.
+        lag, averaging = lag + GRID_NS // 2, 0
+    return _Lag(lag, averaging, oldest, max(newest, 0))
 
 
 def _clean(times_ns: Sequence[int], edges: tuple[int, int], lag: _Lag, pieces: int = 0) -> slice:
@@ -301,55 +406,69 @@ def _clean(times_ns: Sequence[int], edges: tuple[int, int], lag: _Lag, pieces: i
 
 def _contrast(
     steps: Sequence[_Step], of: Callable[[Sequence[float]], float | None]
-) -> tuple[float, float, int] | None:
-    """Return a quantity in on-steps less that in off-steps, half its 95 % interval, and the count.
+) -> _Contrast | None:
+    """Return a quantity in on-steps less that in off-steps; ``None`` for too few steps.
 
     Each step is compared with the line through its neighbours, and counts by its readings. Sums
     of successive comparisons, which overlap, give the variance.
     """
-    found = [(of(one.watts), one) for one in steps]
-    rows: list[tuple[float, int]] = []
-    for (a, before), (b, step), (c, after) in zip(found, found[1:], found[2:], strict=False):
+    values: list[float] = []
+    weights: list[int] = []
+    for before, step, after in zip(steps, steps[1:], steps[2:], strict=False):
+        a, b, c = of(before.watts), of(step.watts), of(after.watts)
         if a is None or b is None or c is None:
             continue
         share = (step.middle_ns - before.middle_ns) / (after.middle_ns - before.middle_ns)
         value = b - a - (c - a) * share
-        rows.append((value if step.is_on else -value, len(step.watts)))
-    blocks = min(BLOCKS, len(rows) // STEPS_PER_BLOCK)
+        values.append(value if step.is_on else -value)
+        weights.append(len(step.watts))
+    blocks = min(BLOCKS, len(values) // STEPS_PER_BLOCK)
     if blocks < 2:
         return None
-    total = sum(weight for _, weight in rows)
-    mean = fsum(value * weight for value, weight in rows) / total
-    size = len(rows) // blocks
+    total = sum(weights)
+    mean = dot(values, weights) / total
+    moved = [(value - mean) * weight for value, weight in zip(values, weights, strict=True)]
+    half = sqrt(_tapered_variance(moved, blocks)) / total * student_95(1.4 * blocks)
+    return _Contrast(mean, half, len(values))
+
+
+def _tapered_variance(moved: Sequence[float], blocks: int) -> float:
+    """Return the variance of a sum, by the sums of overlapping blocks of its parts."""
+    size = len(moved) // blocks
     # The taper keeps the ends of a block out of its sum: what differs there cancels in the whole.
     taper = [sin(pi * (i + 0.5) / size) ** 2 for i in range(size)]
-    moved = [(value - mean) * weight for value, weight in rows]
-    sums = [
-        fsum(map(mul, taper, moved[i : i + size]))
-        for i in range(0, len(moved) - size + 1, max(size // 4, 1))
-    ]
+    sums = []
+    for begin in range(0, len(moved) - size + 1, max(size // 4, 1)):
+        sums.append(dot(taper, moved[begin : begin + size]))
     # A block has a part of the mean in it, and the tapered sum a part of the block's variance.
-    kept = fsum(map(mul, taper, taper)) * (1 - 2 / (3 * blocks))
-    variance = fsum(map(mul, sums, sums)) / len(sums) * len(rows) / kept
-    half = sqrt(variance) / total * student_95(1.4 * blocks)
-    return mean, half, len(rows)
+    shown = dot(taper, taper) * (1 - 2 / (3 * blocks))
+    return dot(sums, sums) / len(sums) * len(moved) / shown
 
 
-def _mean(watts: Sequence[float]) -> float | None:
-    return statistics.fmean(watts) if watts else None
+def _mean(values: Sequence[float]) -> float | None:
+    """Return the mean; ``None`` without a value."""
+    if not values:
+        return None
+    return statistics.fmean(values)
 
 
 def _rise(watts: Sequence[float]) -> float | None:
     """Return the mean of the second half of the readings less that of the first half."""
     half = len(watts) // 2
-    return statistics.fmean(watts[-half:]) - statistics.fmean(watts[:half]) if half else None
+    if half == 0:
+        return None
+    return statistics.fmean(watts[-half:]) - statistics.fmean(watts[:half])
 
 
 def _trend(on_steps: Sequence[OnStep]) -> float:
     """Return the correlation of the pattern with time."""
     begin, end = on_steps[0].begin_ns, on_steps[-1].end_ns
     length = end - begin
-    spans = [((one.begin_ns - begin) / length, (one.end_ns - begin) / length) for one in on_steps]
-    duty = fsum(b - a for a, b in spans)
-    moment = fsum((b - a) * ((a + b) / 2 - 0.5) for a, b in spans)
+    lengths, middles = [], []
+    for step in on_steps:
+        first, last = (step.begin_ns - begin) / length, (step.end_ns - begin) / length
+        lengths.append(last - first)
+        middles.append((first + last) / 2 - 0.5)
+    duty = fsum(lengths)
+    moment = dot(lengths, middles)
     return moment / sqrt(max(duty * (1 - duty), 1e-12) / 12)

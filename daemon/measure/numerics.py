@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import fsum
 from operator import mul
+from statistics import fmean
 from typing import TypeVar
 
 N = TypeVar("N", int, float)
@@ -39,6 +40,22 @@ def differences(values: Sequence[N]) -> list[N]:
 def dot(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the sum of the products of two rows, as far as both go."""
     return fsum(map(mul, first, second))
+
+
+def less(values: Sequence[float], others: Sequence[float]) -> list[float]:
+    """Return each value of a row less that of another row."""
+    return [value - other for value, other in zip(values, others, strict=True)]
+
+
+def about_mean(values: Sequence[float]) -> list[float]:
+    """Return each value less the mean of all."""
+    mean = fmean(values)
+    return [value - mean for value in values]
+
+
+def product(matrix: Sequence[Sequence[float]], column: Sequence[float]) -> list[float]:
+    """Return the product of a matrix with a column."""
+    return [dot(row, column) for row in matrix]
 
 
 def inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:

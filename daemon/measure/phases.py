@@ -7,35 +7,47 @@ least squares give the power of each phase, with an interval. Otherwise the ener
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
-from math import dist, fsum, hypot, isnan, sqrt
+from itertools import pairwise
+from math import dist, fsum, hypot, sqrt
 from typing import NamedTuple
 
 from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER
-from .blocks import WindowSlice
+from .blocks import WindowSlice, known_values
 from .energy import Curve, Timing, inside, interval_ns, known, total, window_energy
 from .energy_report import per_unit
-from .numerics import dot, inverse, student
+from .numerics import dot, inverse, less, product, student
 from .report import Figure, Interval, PhaseEnergy, Span, WorkPhase
 from .uncertainty import FEWEST_POINTS, quantisation_watts, sampling_watts
 
 DELAYS, FINER = 5, 4
 """Delays that are tried, from none to the longest, and parts of the time between two near the
 best."""
-LIKELY, FITTED_READINGS = 15.0, 4000
+# A delay is likely if it leaves at most so much more squared error than the best one, in squared
+# errors of one reading. Twice the 95 % point of chi-squared with two degrees of freedom, since
+# errors of neighbouring readings are correlated.
+LIKELY = 15.0
+# Enough to find the delay. The daemon's time is limited.
+FITTED_READINGS = 4000
+# Readings of one block are alike, so the interval is by the sums of blocks.
 MOST_BLOCKS, READINGS_PER_BLOCK, FEWEST_READINGS = 20, 8, 10
 MOMENT_NS = 1_000_000
+"""Length of what a reading describes if it is not a mean."""
+_Lag = tuple[float, float]
+"""Time from the end of what a reading describes to its arrival, and the length of that, in ns."""
 
 
 class _Phase:
-    """All occurrences of a phase in order of time."""
+    """All occurrences of a phase in order of time, and its length in seconds."""
 
     def __init__(self, spans: list[WorkPhase]) -> None:
         self.spans = spans
-        self.seconds = fsum(one.seconds for one in spans)
-        self._begins_ns = [one.begin_ns for one in spans]
-        self._before_ns = [0, *accumulate(one.end_ns - one.begin_ns for one in spans)]
+        self.seconds = fsum(span.seconds for span in spans)
+        self._begins_ns: list[int] = []
+        self._before_ns = [0]
+        for span in spans:
+            self._begins_ns.append(span.begin_ns)
+            self._before_ns.append(self._before_ns[-1] + span.end_ns - span.begin_ns)
 
     def until(self, at_ns: float) -> float:
         """Return the time in this phase until a moment, in nanoseconds."""
@@ -53,7 +65,7 @@ class _Fit(NamedTuple):
     left: float
 
 
-class _Found(NamedTuple):
+class _PhaseJoules(NamedTuple):
     """Joules, the lowest and highest that they may be, and half of the interval about these."""
 
     joules: float
@@ -80,52 +92,84 @@ def phase_energy(
         reading: How readings and phases relate in time.
         withheld: Why there is no energy, if there may be none.
     """
-    times, columns = samples.times_ns, RAIL_POWER.by_label(samples.columns)
+    columns = RAIL_POWER.by_label(samples.columns)
     rails = [columns[name] for name in rule.total]
-    curve = total(times, rails)
-    named = {
-        name: _Phase([span for span in phases if span.name == name])
-        for name in dict.fromkeys(one.name for one in phases)
-    }
-    fitted = {} if withheld else _by_regression(times, rails, window, named, reading)
-    result = []
+    named = _by_name(phases)
+    if withheld is not None:
+        return tuple(_without_energy(name, phase, withheld) for name, phase in named.items())
+    curve = total(samples.times_ns, rails)
+    fitted = _by_regression(samples.times_ns, rails, window, named, reading)
+    energies = []
     for name, phase in named.items():
-        units = [one.units for one in phase.spans if one.units is not None]
-        bare = PhaseEnergy(
-            name=name,
-            count=len(phase.spans),
-            seconds=phase.seconds,
-            units=fsum(units) if units else None,
-        )
-        cut = None if withheld else _cut(curve, phase.spans, reading)
-        found = cut or fitted.get(name)
-        if found is None:
-            reason = withheld or "it is too short or too rare for the readings"
-            result.append(bare.model_copy(update={"reason": reason}))
+        joules = _cut(curve, phase.spans, reading)
+        is_cut = joules is not None
+        if joules is None:
+            # Too short to be cut out: the readings of the whole window may still explain it.
+            joules = fitted.get(name)
+        if joules is None:
+            reason = "it is too short or too rare for the readings"
+            energies.append(_without_energy(name, phase, reason))
             continue
-        here = [inside(times, one) for one in phase.spans]
-        rounding: list[float] = []
-        for rail, watts in zip(rule.total, rails, strict=True):
-            seen = [w for part in here for w in watts[part] if not isnan(w)]
-            if seen:
-                rounding.append(quantisation_watts(seen, rule.step_watts(rail)))
-        interval: Interval | None = None
-        # A rail without a reading in the phase is rounded by an unknown amount.
-        if len(rounding) == len(rails):
-            half = hypot(found.half, hypot(*rounding) * phase.seconds)
-            interval = Interval(low=found.low - half, high=found.high + half)
+        interval = _interval(joules, phase, samples, rule, rails)
+        bare = _without_energy(name, phase, None)
         energy: dict[str, object] = {
-            "method": "cut" if cut else "regression",
-            "gross_joules": found.joules,
+            "method": "cut" if is_cut else "regression",
+            "gross_joules": joules.joules,
             "gross_interval": interval,
         }
-        count = bare.units and Figure(value=bare.units)
-        energy |= per_unit("", found.joules, interval, count or None)
-        result.append(bare.model_copy(update=energy))
-    return tuple(result)
+        if bare.units:
+            energy |= per_unit("", joules.joules, interval, Figure(value=bare.units))
+        energies.append(bare.model_copy(update=energy))
+    return tuple(energies)
 
 
-def _cut(curve: Curve, spans: Sequence[WorkPhase], reading: Timing) -> _Found | None:
+def _by_name(phases: Sequence[WorkPhase]) -> dict[str, _Phase]:
+    """Return the phases by name, in the order of their first occurrence."""
+    spans: dict[str, list[WorkPhase]] = {}
+    for phase in phases:
+        spans.setdefault(phase.name, []).append(phase)
+    return {name: _Phase(occurrences) for name, occurrences in spans.items()}
+
+
+def _without_energy(name: str, phase: _Phase, reason: str | None) -> PhaseEnergy:
+    """Return what is known of a phase without its energy."""
+    units: list[float] = []
+    for span in phase.spans:
+        if span.units is not None:
+            units.append(span.units)
+    return PhaseEnergy(
+        name=name,
+        count=len(phase.spans),
+        seconds=phase.seconds,
+        units=fsum(units) if units else None,
+        reason=reason,
+    )
+
+
+def _interval(
+    joules: _PhaseJoules,
+    phase: _Phase,
+    samples: WindowSlice,
+    rule: RailRule,
+    rails: Sequence[Sequence[float]],
+) -> Interval | None:
+    """Return the 95 % interval of a phase, with the rounding of the sensors.
+
+    A rail without a reading in the phase is rounded by an unknown amount: ``None``.
+    """
+    rounding: list[float] = []
+    for name, watts in zip(rule.total, rails, strict=True):
+        in_phase: list[float] = []
+        for span in phase.spans:
+            in_phase += known_values(watts[inside(samples.times_ns, span)])
+        if not in_phase:
+            return None
+        rounding.append(quantisation_watts(in_phase, rule.step_watts(name)))
+    half = hypot(joules.half, hypot(*rounding) * phase.seconds)
+    return Interval(low=joules.low - half, high=joules.high + half)
+
+
+def _cut(curve: Curve, spans: Sequence[WorkPhase], reading: Timing) -> _PhaseJoules | None:
     """Return the energy of spans if each has enough readings that are certainly inside."""
     joules: list[float] = []
     lows: list[float] = []
@@ -140,8 +184,10 @@ def _cut(curve: Curve, spans: Sequence[WorkPhase], reading: Timing) -> _Found | 
         near = slice(max(near.start - 2, 0), near.stop + 2)
         around = Curve(curve.times_ns[near], curve.watts[near])
         energy = window_energy(around, span, reading)
-        sampling = None if energy is None else sampling_watts(energy.readings)
-        if energy is None or energy.edges is None or sampling is None:
+        if energy is None or energy.edges is None:
+            return None
+        sampling = sampling_watts(energy.readings)
+        if sampling is None:
             return None
         joules.append(energy.joules)
         lows.append(energy.edges[0])
@@ -149,7 +195,7 @@ def _cut(curve: Curve, spans: Sequence[WorkPhase], reading: Timing) -> _Found | 
         halves.append(sampling * span.seconds)
     total_joules = fsum(joules)
     low, high = total_joules + fsum(lows), total_joules + fsum(highs)
-    return _Found(total_joules, low, high, hypot(*halves))
+    return _PhaseJoules(total_joules, low, high, hypot(*halves))
 
 
 def _by_regression(
@@ -158,30 +204,36 @@ def _by_regression(
     window: Span,
     named: dict[str, _Phase],
     reading: Timing,
-) -> dict[str, _Found]:
+) -> dict[str, _PhaseJoules]:
     """Return the energy of each phase that is long and frequent enough for the readings.
 
     The others count as unmarked time. Each rail has a delay of its own.
     """
-    fewest = FEWEST_READINGS * (interval_ns(times_ns) or 0.0) / 1e9
-    told = {
-        name: phase
-        for name, phase in named.items()
-        if phase.seconds > max(fewest, reading.delay * len(phase.spans))
-    }
-    if reading.clock is None or not told:
+    if reading.clock is None:
         return {}
-    phases = [*told.values()]
-    found = [_regressed(known(times_ns, watts), window, phases, reading) for watts in rails]
-    if not all(found):
+    fewest_seconds = FEWEST_READINGS * (interval_ns(times_ns) or 0.0) / 1e9
+    fitted: dict[str, _Phase] = {}
+    for name, phase in named.items():
+        if phase.seconds > max(fewest_seconds, reading.delay * len(phase.spans)):
+            fitted[name] = phase
+    if not fitted:
         return {}
-    sums = ([*map(fsum, zip(*parts, strict=True))] for parts in zip(*found, strict=True))
-    return {name: _Found(*each) for name, each in zip(told, sums, strict=True)}
+    by_rail = []
+    for watts in rails:
+        rail = _regressed(known(times_ns, watts), window, [*fitted.values()], reading)
+        if not rail:
+            return {}
+        by_rail.append(rail)
+    energies = {}
+    for name, parts in zip(fitted, zip(*by_rail, strict=True), strict=True):
+        joules, lows, highs, _ = map(fsum, zip(*parts, strict=True))
+        energies[name] = _PhaseJoules(joules, lows, highs)
+    return energies
 
 
 def _regressed(
     curve: Curve, window: Span, phases: Sequence[_Phase], reading: Timing
-) -> list[_Found]:
+) -> list[_PhaseJoules]:
     """Return the energy of a rail in each phase; nothing if the readings are too few.
 
     A reading is the mean power of ``averaging`` seconds that ended up to ``delay`` before its
@@ -192,74 +244,115 @@ def _regressed(
     clock_ns, delay_ns = (reading.clock or 0.0) * 1e9, reading.delay * 1e9
     width_ns = max(reading.averaging * 1e9, MOMENT_NS)
     first = bisect_right(curve.times_ns, window.begin_ns + clock_ns + delay_ns + width_ns)
-    here = slice(first, bisect_left(curve.times_ns, window.end_ns - clock_ns))
-    readings = Curve(curve.times_ns[here], curve.watts[here])
+    whole = slice(first, bisect_left(curve.times_ns, window.end_ns - clock_ns))
+    readings = Curve(curve.times_ns[whole], curve.watts[whole])
     some = Curve(readings.times_ns[:FITTED_READINGS], readings.watts[:FITTED_READINGS])
+
     step_ns = (delay_ns + 2 * clock_ns) / (DELAYS - 1)
-    fixed = [(step_ns * i - clock_ns, width_ns) for i in range(DELAYS)]
-    varying = [(-clock_ns, width_ns + step_ns * i) for i in range(1, DELAYS)]
-    fits = {lag: fit for lag in fixed if (fit := _fit(some, window, phases, lag))}
+    coarse = [(step_ns * i - clock_ns, width_ns) for i in range(DELAYS)]
+    fits = _fits(some, window, phases, coarse)
     if not fits:
         return []
-    middle_ns, _ = min(fits, key=lambda lag: fits[lag].left)
-    fixed = [(middle_ns + step_ns * i / FINER, width_ns) for i in range(1 - FINER, FINER)]
-    fits |= {lag: fit for lag in fixed + varying if (fit := _fit(some, window, phases, lag))}
-    best = min(fits, key=lambda lag: fits[lag].left)
-    most = fits[best].left * (1 + LIKELY / len(some.watts))
-    kind, beside = (varying, step_ns) if best in varying else (fixed, step_ns / FINER)
-    likely = [
-        lag
-        for lag, fit in fits.items()
-        if fit.left <= most or (lag in kind and dist(lag, best) < 1.01 * beside)
-    ]
+    middle_ns, _ = _best(fits)
+    fine = [(middle_ns + step_ns * i / FINER, width_ns) for i in range(1 - FINER, FINER)]
+    # A delay that differs from reading to reading is a wider mean.
+    varying = [(-clock_ns, width_ns + step_ns * i) for i in range(1, DELAYS)]
+    fits |= _fits(some, window, phases, fine + varying)
+
+    best = _best(fits)
+    neighbours, apart_ns = fine, step_ns / FINER
+    if best in varying:
+        neighbours, apart_ns = varying, step_ns
+    most_left = fits[best].left * (1 + LIKELY / len(some.watts))
+    likely = []
+    for lag, fit in fits.items():
+        is_neighbour = lag in neighbours and dist(lag, best) < 1.01 * apart_ns
+        if fit.left <= most_left or is_neighbour:
+            likely.append(lag)
     if len(readings.watts) > len(some.watts):
-        fits = {lag: fit for lag in likely if (fit := _fit(readings, window, phases, lag))}
-    every = [[*zip(fits[lag].joules, fits[lag].halves, strict=True)] for lag in likely]
-    return [
-        _Found(joules, min(j - half for j, half in one), max(j + half for j, half in one))
-        for joules, one in zip(fits[best].joules, zip(*every, strict=True), strict=True)
-    ]
+        fits = _fits(readings, window, phases, likely)
+    energies = []
+    for number, joules in enumerate(fits[best].joules):
+        lows, highs = [], []
+        for lag in likely:
+            fit = fits[lag]
+            lows.append(fit.joules[number] - fit.halves[number])
+            highs.append(fit.joules[number] + fit.halves[number])
+        energies.append(_PhaseJoules(joules, min(lows), max(highs)))
+    return energies
 
 
-def _fit(
-    readings: Curve, window: Span, phases: Sequence[_Phase], lag: tuple[float, float]
-) -> _Fit | None:
+def _fits(
+    readings: Curve, window: Span, phases: Sequence[_Phase], lags: Sequence[_Lag]
+) -> dict[_Lag, _Fit]:
+    """Return the fit of each lag at which the readings allow one."""
+    fits = {}
+    for lag in lags:
+        fit = _fit(readings, window, phases, lag)
+        if fit is not None:
+            fits[lag] = fit
+    return fits
+
+
+def _best(fits: dict[_Lag, _Fit]) -> _Lag:
+    """Return the lag that leaves the least error."""
+    return min(fits, key=lambda lag: fits[lag].left)
+
+
+def _fit(readings: Curve, window: Span, phases: Sequence[_Phase], lag: _Lag) -> _Fit | None:
     """Explain readings by the shares of the phases in their time, and by a slow change.
 
-    The interval is by the sums of errors over blocks of neighbouring readings, which are alike.
-    ``lag`` is the time from the end of what a reading describes to its arrival, and the length of
-    that, in nanoseconds.
+    The interval is by the sums of errors over blocks of neighbouring readings, which are alike. The
+    result is ``None`` if there are too few blocks, or too few readings of a phase.
     """
-    ago, width = lag
     middle, length = (window.begin_ns + window.end_ns) / 2, window.end_ns - window.begin_ns
-    rows = []
-    for at in readings.times_ns:
-        shares = [(one.until(at - ago) - one.until(at - ago - width)) / width for one in phases]
-        rows.append([*shares, (at - middle) / length])
-    unmarked = [1.0 - fsum(row[:-1]) for row in rows]
-    if fsum(unmarked) >= 1.0:
-        rows = [[*row, rest] for row, rest in zip(rows, unmarked, strict=True)]
+    rows = _explanations(readings, window, phases, lag)
     columns = [*zip(*rows, strict=True)]
     blocks = min(MOST_BLOCKS, len(rows) // READINGS_PER_BLOCK)
     freedom = blocks - len(columns)
     if freedom < 1 or min(map(fsum, columns[: len(phases)])) < FEWEST_READINGS / 2:
         return None
     try:
-        solved = inverse([[dot(a, b) for b in columns] for a in columns])
+        solved = inverse([product(columns, column) for column in columns])
     except ZeroDivisionError:
         return None
-    moments = [dot(column, readings.watts) for column in columns]
-    factors = [dot(row, moments) for row in solved]
-    errors = [w - dot(row, factors) for row, w in zip(rows, readings.watts, strict=True)]
-    edges = [*pairwise(len(rows) * i // blocks for i in range(blocks + 1))]
+    factors = product(solved, product(columns, readings.watts))
+    errors = less(readings.watts, product(rows, factors))
+    edges = [len(rows) * i // blocks for i in range(blocks + 1)]
     joules, halves = [], []
-    for number, one in enumerate(phases):
-        slow = fsum((s.begin_ns + s.end_ns - 2 * middle) * s.seconds for s in one.spans)
+    for number, phase in enumerate(phases):
+        # Energy is the power of the phase times its length, and what the slow change adds in it.
+        slow = fsum((s.begin_ns + s.end_ns - 2 * middle) * s.seconds for s in phase.spans)
         weights = [0.0] * len(columns)
-        weights[number], weights[len(phases)] = one.seconds, slow / 2 / length
-        gains = [dot(row, weights) for row in solved]
-        parts = [dot(row, gains) * error for row, error in zip(rows, errors, strict=True)]
-        sums = [fsum(parts[a:b]) for a, b in edges]
+        weights[number], weights[len(phases)] = phase.seconds, slow / 2 / length
+        gains = product(rows, product(solved, weights))
+        parts = [gain * error for gain, error in zip(gains, errors, strict=True)]
+        sums = [fsum(parts[begin:end]) for begin, end in pairwise(edges)]
         joules.append(dot(weights, factors))
         halves.append(sqrt(dot(sums, sums) * blocks / freedom) * student(freedom))
     return _Fit(joules, halves, dot(errors, errors))
+
+
+def _explanations(
+    readings: Curve, window: Span, phases: Sequence[_Phase], lag: _Lag
+) -> list[list[float]]:
+    """Return one row per reading: the share of each phase in its time, a slow change, and the rest.
+
+    The rest is time that is not marked. It is left out if all readings together have less than one
+    reading of it.
+    """
+    ago, width = lag
+    middle, length = (window.begin_ns + window.end_ns) / 2, window.end_ns - window.begin_ns
+    rows: list[list[float]] = []
+    unmarked: list[float] = []
+    for at in readings.times_ns:
+        row = []
+        for phase in phases:
+            row.append((phase.until(at - ago) - phase.until(at - ago - width)) / width)
+        unmarked.append(1.0 - fsum(row))
+        row.append((at - middle) / length)
+        rows.append(row)
+    if fsum(unmarked) >= 1.0:
+        for row, rest in zip(rows, unmarked, strict=True):
+            row.append(rest)
+    return rows

@@ -2,14 +2,13 @@
 
 import cmath
 import math
-import statistics
 from bisect import bisect_right
 from collections.abc import Sequence
 from operator import mul
 from typing import NamedTuple
 
 from .energy import Curve, inside
-from .numerics import differences, dot
+from .numerics import about_mean, differences, dot
 from .report import Span
 
 # The conditions of the flag ``aliased``; docs/measurement.md has them for users.
@@ -359,8 +358,7 @@ def shown_cycles(curve: Curve, window: Span, inferences: int) -> float | None:
     times, watts = curve.times_ns[positions], curve.watts[positions]
     if len(times) < ALIAS_SAMPLES:
         return None
-    mean = statistics.fmean(watts)
-    apart = [power - mean for power in watts]
+    apart = about_mean(watts)
     tried = []
     for step in range(-_PER_CYCLE, _PER_CYCLE + 1):
         cycles = inferences + step / _PER_CYCLE

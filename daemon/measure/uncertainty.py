@@ -27,7 +27,7 @@ from operator import mul
 from typing import NamedTuple
 
 from .energy import Curve
-from .numerics import NORMAL_95, dot, student_95
+from .numerics import NORMAL_95, about_mean, dot, student_95
 from .rhythm import Beat, fitted, waves_apart
 
 # More would only take time: the blocks are longer than the parts.
@@ -293,10 +293,7 @@ def wander(phases: Sequence[Curve], averaging: float = 0.0) -> Wander:
 
 def _positive_autocovariance(phases: Sequence[Curve], count: int) -> list[float]:
     """Return the autocovariance of phases, each about its own mean, while it is positive."""
-    moved = []
-    for phase in phases:
-        mean = statistics.fmean(phase.watts)
-        moved.append([watts - mean for watts in phase.watts])
+    moved = [about_mean(phase.watts) for phase in phases]
     longest = max(min(len(phase) for phase in moved) // 3, 1)
     sums: list[float] = []
     for lag in range(longest + 1):
