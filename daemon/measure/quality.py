@@ -11,11 +11,13 @@ from ...parsers.inference.events import Outputs
 from ...parsers.inference.placement import Built, Placement
 from ...parsers.signals import GPU_LOAD, LATE_SECONDS
 from ...parsers.values import DLAS
-from .blocks import WindowSlice
+from .blocks import WindowSlice, known_values
 from .energy import interval_ns, widest_gap_ns
+from .numerics import differences
 from .report import EnergyMethod, Flag, Span
 from .utilization import clock_figures, zone_figures
 
+# The limits of the flags; docs/measurement.md has them for users, with the reasons.
 MINIMUM_SECONDS, MINIMUM_SAMPLES, MINIMUM_INFERENCES = 10.0, 100, 200
 GAP_INTERVALS = 2.5
 DRIFT_RATIO = 0.05
@@ -35,14 +37,16 @@ FEWEST_LOADS = 2
 
 def withholding(raised: Iterable[Flag], method: EnergyMethod | None) -> tuple[Flag, ...]:
     """Return the flags that withhold energy per inference and per unit, measured by a method."""
-    relevant = WITHHOLDING - OF_SAMPLING if method == "counter" else WITHHOLDING
-    return in_order(flag for flag in raised if flag in relevant)
+    relevant = WITHHOLDING
+    if method == "counter":
+        relevant = WITHHOLDING - OF_SAMPLING
+    return in_order(relevant.intersection(raised))
 
 
 def late_seconds(samples: WindowSlice) -> float:
     """Return by how much the time of any sample may be too late (rule 3)."""
-    late = samples.columns.get(LATE_SECONDS.column(), ())
-    return max((seconds for seconds in late if not isnan(seconds)), default=0.0)
+    late = known_values(samples.columns.get(LATE_SECONDS.column(), ()))
+    return max(late, default=0.0)
 
 
 def timed(samples: WindowSlice) -> WindowSlice:
@@ -52,8 +56,11 @@ def timed(samples: WindowSlice) -> WindowSlice:
     """
     late = samples.columns.get(LATE_SECONDS.column(), ())
     longest = widest_gap_ns(interval_ns(samples.times_ns) or 0.0) / 1e9
-    kept = [i for i, seconds in enumerate(late) if not seconds > longest]
-    return samples if len(kept) == len(late) else samples.only(kept)
+    # An unknown lateness, NaN, is not greater than the limit.
+    timed = [position for position, seconds in enumerate(late) if not seconds > longest]
+    if len(timed) == len(late):
+        return samples
+    return samples.only(timed)
 
 
 def insufficient_samples(
@@ -65,11 +72,13 @@ def insufficient_samples(
     ``inferences`` and ``units`` are ``None`` for a program that does not count them, and
     ``samples`` where the energy is that of a counter, not of samples.
     """
-    counted = [one for one in (inferences, units) if one is not None]
-    few = max(counted, default=MINIMUM_INFERENCES) < MINIMUM_INFERENCES
+    if seconds < MINIMUM_SECONDS:
+        return True
     if samples is not None and samples < MINIMUM_SAMPLES:
         return True
-    return seconds < MINIMUM_SECONDS or few
+    if inferences is None and units is None:
+        return False
+    return max(inferences or 0, units or 0) < MINIMUM_INFERENCES
 
 
 def overlapping(window: Span, others: Mapping[str, Iterable[Span]]) -> tuple[str, ...]:
@@ -77,11 +86,13 @@ def overlapping(window: Span, others: Mapping[str, Iterable[Span]]) -> tuple[str
 
     Phases that only touch it do not overlap.
     """
-    return tuple(
-        run_id
-        for run_id, phases in others.items()
-        if any(one.begin_ns < window.end_ns and window.begin_ns < one.end_ns for one in phases)
-    )
+    overlapping_runs: list[str] = []
+    for run_id, phases in others.items():
+        for phase in phases:
+            if phase.begin_ns < window.end_ns and window.begin_ns < phase.end_ns:
+                overlapping_runs.append(run_id)
+                break
+    return tuple(overlapping_runs)
 
 
 def busiest_gpu_ratio(samples: WindowSlice, idle: Iterable[Span]) -> float | None:
@@ -96,7 +107,7 @@ def busiest_gpu_ratio(samples: WindowSlice, idle: Iterable[Span]) -> float | Non
     means = []
     for phase in idle:
         inside = samples.inside(phase.begin_ns + LOAD_LAG_NS, phase.end_ns)
-        loads = [load for load in column[inside] if not isnan(load)]
+        loads = known_values(column[inside])
         if len(loads) >= FEWEST_LOADS:
             means.append(statistics.fmean(loads))
     return max(means, default=None)
@@ -123,9 +134,10 @@ def clock_step(times_ns: Sequence[int], wall_ns: Sequence[int]) -> bool:
 
     Both times have shape (n,): samples of the window and its neighbours.
     """
-    offsets = [wall - time for wall, time in zip(wall_ns, times_ns, strict=True)]
-    pairs = zip(pairwise(offsets), pairwise(times_ns), strict=True)
-    return any(abs(d - c) > WALL_STEP_NS + WALL_SLEW_RATIO * (b - a) for (c, d), (a, b) in pairs)
+    for wall, time in zip(differences(wall_ns), differences(times_ns), strict=True):
+        if abs(wall - time) > WALL_STEP_NS + WALL_SLEW_RATIO * time:
+            return True
+    return False
 
 
 def suspended(suspended_ns: int) -> bool:
@@ -148,11 +160,11 @@ def telemetry_gap(times_ns: Sequence[int], window: Span) -> bool:
     interval = interval_ns(times_ns)
     if interval is None or times_ns[0] > window.begin_ns or times_ns[-1] < window.end_ns:
         return True
-    return any(
-        b - a > GAP_INTERVALS * interval
-        for a, b in pairwise(times_ns)
-        if b > window.begin_ns and a < window.end_ns
-    )
+    for before, after in pairwise(times_ns):
+        is_in_window = after > window.begin_ns and before < window.end_ns
+        if is_in_window and after - before > GAP_INTERVALS * interval:
+            return True
+    return False
 
 
 def fallback(device: str, placement: Placement | None) -> bool:
@@ -188,8 +200,9 @@ def outputs_changed(outputs: Outputs | None, built: Built | None) -> bool:
     """
     if outputs is None or outputs.difference is None:
         return False
-    kinds = {} if built is None else built.layer_types
-    return outputs.difference > (FP32_DIFFERENCE if set(kinds) == {"fp32"} else OTHER_DIFFERENCE)
+    if built is not None and set(built.layer_types) == {"fp32"}:
+        return outputs.difference > FP32_DIFFERENCE
+    return outputs.difference > OTHER_DIFFERENCE
 
 
 def raised(found: Mapping[Flag, bool]) -> set[Flag]:
@@ -213,11 +226,13 @@ SLOPE_SAMPLES = 5
 
 def last_windows(window: Span) -> list[Span]:
     """Return the last three of six equal windows of the steady phase."""
-    edges = [
-        window.begin_ns + (window.end_ns - window.begin_ns) * i // STEADY_WINDOWS
-        for i in range(STEADY_WINDOWS // 2, STEADY_WINDOWS + 1)
-    ]
-    return [Span(begin_ns=a, end_ns=b) for a, b in pairwise(edges)]
+    length = window.end_ns - window.begin_ns
+    windows: list[Span] = []
+    for number in range(STEADY_WINDOWS // 2, STEADY_WINDOWS):
+        begin_ns = window.begin_ns + length * number // STEADY_WINDOWS
+        end_ns = window.begin_ns + length * (number + 1) // STEADY_WINDOWS
+        windows.append(Span(begin_ns=begin_ns, end_ns=end_ns))
+    return windows
 
 
 def not_steady(
@@ -237,15 +252,17 @@ def not_steady(
     """
     windows = last_windows(window)
     end = Span(begin_ns=windows[0].begin_ns, end_ns=windows[-1].end_ns)
-    return (
-        (len(starts_ns) > 0 and _uneven(windows, starts_ns, latency_ns))
-        or clocks_changed(samples, end)
-        or steepest_slope(samples, end) >= SLOPE_CELSIUS_PER_SECOND
-        or bool(throttle_events)
-    )
+    if throttle_events:
+        return True
+    if len(starts_ns) > 0 and _uneven(windows, starts_ns, latency_ns):
+        return True
+    if clocks_changed(samples, end):
+        return True
+    return steepest_slope(samples, end) >= SLOPE_CELSIUS_PER_SECOND
 
 
 def _uneven(windows: list[Span], starts_ns: Sequence[int], latency_ns: Sequence[int]) -> bool:
+    """Return whether rate or median latency differ between windows, or one is nearly empty."""
     cycles, medians = [], []
     for span in windows:
         low, high = bisect_left(starts_ns, span.begin_ns), bisect_left(starts_ns, span.end_ns)
@@ -253,14 +270,15 @@ def _uneven(windows: list[Span], starts_ns: Sequence[int], latency_ns: Sequence[
             return True
         cycles.append((starts_ns[high - 1] - starts_ns[low]) / (high - 1 - low))
         medians.append(statistics.median(latency_ns[low:high]))
-    return any(max(figures) > STEADY_RATIO * min(figures) for figures in (cycles, medians))
+    is_rate_uneven = max(cycles) > STEADY_RATIO * min(cycles)
+    return is_rate_uneven or max(medians) > STEADY_RATIO * min(medians)
 
 
 def clocks_changed(samples: WindowSlice, window: Span) -> bool:
     """Return whether a clock of GPU, DLA or memory changed by more than 1 % in a window."""
     inside = samples.inside(window.begin_ns, window.end_ns)
     for name, (_, column) in clock_figures(samples.columns).items():
-        hertz = [clock for clock in column[inside] if not isnan(clock)]
+        hertz = known_values(column[inside])
         if name != "cpu" and hertz and max(hertz) > CLOCK_RATIO * min(hertz):
             return True
     return False
@@ -273,14 +291,18 @@ def steepest_slope(samples: WindowSlice, window: Span) -> float:
     step of its thermometer, which is the smallest difference between two of its readings.
     """
     inside = samples.inside(window.begin_ns, window.end_ns)
-    times = [(time - window.begin_ns) / 1e9 for time in samples.times_ns[inside]]
     steepest = 0.0
     for _, column in zone_figures(samples.columns).values():
-        points = [(t, c) for t, c in zip(times, column[inside], strict=True) if not isnan(c)]
-        if len(points) >= SLOPE_SAMPLES:
-            slope = abs(statistics.linear_regression(*zip(*points, strict=True)).slope)
-            levels = sorted({c for c in column if not isnan(c)})
-            step = min((b - a for a, b in pairwise(levels)), default=0.0)
-            if slope * (points[-1][0] - points[0][0]) > 1.5 * step:
-                steepest = max(steepest, slope)
+        times, celsius = [], []
+        for time_ns, degrees in zip(samples.times_ns[inside], column[inside], strict=True):
+            if not isnan(degrees):
+                times.append((time_ns - window.begin_ns) / 1e9)
+                celsius.append(degrees)
+        if len(times) < SLOPE_SAMPLES:
+            continue
+        slope = abs(statistics.linear_regression(times, celsius).slope)
+        levels = sorted(set(known_values(column)))
+        step = min(differences(levels), default=0.0)
+        if slope * (times[-1] - times[0]) > 1.5 * step:
+            steepest = max(steepest, slope)
     return steepest
