@@ -1,13 +1,13 @@
 """DLA activity in a window, from counters of the trace and of runtime power management."""
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from math import isnan
 from typing import TypeVar
 
 from ...parsers import signals
 from ...parsers.signals import Signal
-from .blocks import WindowSlice
+from .blocks import WindowSlice, known_values
+from .numerics import differences
 from .report import Span, Utilization
 
 TRACED = "ftrace"
@@ -39,14 +39,13 @@ def by_core(signal: Signal, columns: Mapping[str, V]) -> dict[str, V]:
 
 def _steps(samples: WindowSlice, signal: Signal, window: Span) -> dict[str, list[Step]]:
     """Return, by core, begin, end and growth of each step of a counter that overlaps a window."""
-    return {
-        core: [
-            (begin, end, after - before)
-            for begin, before, end, after in samples.steps(column)
-            if begin < window.end_ns and end > window.begin_ns
-        ]
-        for core, column in by_core(signal, samples.columns).items()
-    }
+    by_name: dict[str, list[Step]] = {}
+    for core, column in by_core(signal, samples.columns).items():
+        steps = by_name[core] = []
+        for begin, before, end, after in samples.steps(column):
+            if begin < window.end_ns and end > window.begin_ns:
+                steps.append((begin, end, after - before))
+    return by_name
 
 
 def _covers(counted: Sequence[Step], window: Span) -> bool:
@@ -56,12 +55,19 @@ def _covers(counted: Sequence[Step], window: Span) -> bool:
 
 def _share(counted: Sequence[Step], window: Span) -> Utilization | None:
     """Return the share of a window that was counted; ``None`` if the counter was reset."""
-    if window.seconds <= 0 or not counted or any(seconds < 0 for _, _, seconds in counted):
+    if window.seconds <= 0 or not counted:
         return None
-    inside = [min(end, window.end_ns) - max(begin, window.begin_ns) for begin, end, _ in counted]
-    ratios = [seconds / (end - begin) * 1e9 for begin, end, seconds in counted]
-    mean = sum(ratio * part for ratio, part in zip(ratios, inside, strict=True)) / sum(inside)
-    highest = min(max(ratios), 1.0)
+    busy_ns, inside_ns, highest = 0.0, 0, 0.0
+    for begin, end, seconds in counted:
+        if seconds < 0:
+            return None
+        ratio = seconds / (end - begin) * 1e9
+        part_ns = min(end, window.end_ns) - max(begin, window.begin_ns)
+        busy_ns += ratio * part_ns
+        inside_ns += part_ns
+        highest = max(highest, ratio)
+    mean = busy_ns / inside_ns
+    highest = min(highest, 1.0)
     # A task that ends just after a sample counts for the next step, and may exceed its time.
     return Utilization(mean_ratio=min(mean, highest), max_ratio=highest)
 
@@ -69,9 +75,12 @@ def _share(counted: Sequence[Step], window: Span) -> Utilization | None:
 def _grew(samples: WindowSlice, signal: Signal, window: Span, device: str) -> bool | None:
     """Return whether a counter grew; ``None`` if no growth was seen and samples are missing."""
     counted = _steps(samples, signal, window).get(device, [])
-    if any(growth != 0 for _, _, growth in counted):
-        return True
-    return False if _covers(counted, window) else None
+    for _, _, growth in counted:
+        if growth != 0:
+            return True
+    if _covers(counted, window):
+        return False
+    return None
 
 
 def counted_shares(samples: WindowSlice, window: Span) -> dict[str, Utilization]:
@@ -82,12 +91,13 @@ def counted_shares(samples: WindowSlice, window: Span) -> dict[str, Utilization]
     counter is absent, and so is a counter that was reset in the window.
     """
     sources = ((TRACED, signals.DLA_BUSY_SECONDS), (POWERED, signals.DLA_POWERED_SECONDS))
-    return {
-        f"{core}:{source}": found
-        for source, signal in sources
-        for core, counted in _steps(samples, signal, window).items()
-        if (found := _share(counted, window)) is not None
-    }
+    shares: dict[str, Utilization] = {}
+    for source, signal in sources:
+        for core, counted in _steps(samples, signal, window).items():
+            share = _share(counted, window)
+            if share is not None:
+                shares[f"{core}:{source}"] = share
+    return shares
 
 
 def dla_was_on(samples: WindowSlice, window: Span, device: str) -> bool | None:
@@ -99,19 +109,21 @@ def dla_was_on(samples: WindowSlice, window: Span, device: str) -> bool | None:
     the window and lost no events. Without evidence the result is ``None``.
     """
     worked = _grew(samples, signals.DLA_TASKS, window, device)
-    if worked or (worked is False and not _MISSING & trace_errors(samples, window).keys()):
-        return worked
+    if worked:
+        return True
+    if worked is False and not _MISSING & trace_errors(samples, window).keys():
+        return False
     inside = samples.inside(window.begin_ns, window.end_ns)
-    known = [
-        value
-        for signal in (signals.DLA_ON, signals.DLA_LOAD)
-        for value in by_core(signal, samples.columns).get(device, ())[inside]
-        if not isnan(value)
-    ]
-    if any(value > 0 for value in known):
+    moments: list[float] = []
+    for signal in (signals.DLA_ON, signals.DLA_LOAD):
+        column = by_core(signal, samples.columns).get(device, ())
+        moments += known_values(column[inside])
+    if max(moments, default=0.0) > 0:
         return True
     was_powered = _grew(samples, signals.DLA_POWERED_SECONDS, window, device)
-    return False if was_powered is None and known else was_powered
+    if was_powered is None and moments:
+        return False
+    return was_powered
 
 
 def trace_errors(samples: WindowSlice, window: Span) -> dict[str, int]:
@@ -121,13 +133,15 @@ def trace_errors(samples: WindowSlice, window: Span) -> dict[str, int]:
     column until it first happens: until then its count is 0.
     """
     around = samples.around(window.begin_ns, window.end_ns)
-    found: dict[str, int] = {}
+    errors: dict[str, int] = {}
     for reason, column in signals.DLA_TRACE_ERRORS.by_label(around.columns).items():
         counts = [0.0 if isnan(count) else count for count in column]
-        grown = int(sum(b - a for a, b in pairwise(counts) if b > a))
-        if grown:
-            found[reason] = grown
-    return found
+        grown = 0.0
+        for step in differences(counts):
+            grown += max(step, 0.0)
+        if grown >= 1:
+            errors[reason] = int(grown)
+    return errors
 
 
 def foreign_dla_activity(
@@ -139,20 +153,27 @@ def foreign_dla_activity(
     On the others it is known whenever no run of ours is in flight. The window is that of the run
     with its baselines, which are ``idle``.
     """
-    found = set()
+    foreign: set[str] = set()
     for core, counted in _steps(samples, signals.DLA_BUSY_SECONDS, window).items():
         beyond = 0.0
         for begin, end, seconds in counted:
             since = begin - LAG_NS
-            if core == device:
-                quiet = any(one.begin_ns <= since and end <= one.end_ns for one in idle)
-                ours = 0.0 if quiet else (end - since) / 1e9
-            else:
+            if core != device:
                 ours = in_flight(core, since, end)
+            elif _is_within(idle, since, end):
+                ours = 0.0
+            else:
+                # Our own run may have used the core all the time.
+                ours = (end - since) / 1e9
             beyond += max(0.0, seconds - ours)
         if beyond > _tolerance(window):
-            found.add(core)
-    return found
+            foreign.add(core)
+    return foreign
+
+
+def _is_within(spans: Sequence[Span], begin_ns: int, end_ns: int) -> bool:
+    """Return whether one of several spans holds all of a time."""
+    return any(span.begin_ns <= begin_ns and end_ns <= span.end_ns for span in spans)
 
 
 def beyond_powered(samples: WindowSlice, window: Span) -> dict[str, float]:
@@ -162,17 +183,22 @@ def beyond_powered(samples: WindowSlice, window: Span) -> dict[str, float]:
     tolerance of the counters are left out.
     """
     powered = _steps(samples, signals.DLA_POWERED_SECONDS, window)
-    found = {}
+    beyond_by_core: dict[str, float] = {}
     for core, busy in _steps(samples, signals.DLA_BUSY_SECONDS, window).items():
-        counted = powered.get(core, [])
-        if not _covers(counted, window):
+        on = powered.get(core, [])
+        if not _covers(on, window):
             continue
-        worked, on = (sum(seconds for _, _, seconds in each) for each in (busy, counted))
-        beyond = worked - on - LAG_NS / 1e9
+        beyond = _growth(busy) - _growth(on) - LAG_NS / 1e9
         if beyond > _tolerance(window):
-            found[core] = beyond
-    return found
+            beyond_by_core[core] = beyond
+    return beyond_by_core
+
+
+def _growth(counted: Sequence[Step]) -> float:
+    """Return the growth of a counter over all its steps."""
+    return sum(seconds for _, _, seconds in counted)
 
 
 def _tolerance(window: Span) -> float:
+    """Return the seconds by which two counters may differ without an error of either."""
     return max(_TOLERANCE_SECONDS, _TOLERANCE_RATIO * window.seconds)

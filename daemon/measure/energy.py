@@ -6,19 +6,21 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import fsum, isnan
 from typing import NamedTuple
 
 from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_COUNTER, RAIL_POWER
 from .counter import JUMP_RATIO, STILL_SECONDS, TICK_SECONDS
+from .numerics import differences
 from .report import Span
 
+# Of ``widest_gap_ns`` and ``settled``, which have the reasons.
 GAP_INTERVALS = 5
 GAP_SECONDS = 2.0
-LAG_SECONDS = 0.05
 SETTLE_SECONDS = 0.55
+LAG_SECONDS = 0.05
+"""A line arrives up to so long after the moment that it describes (rule 3)."""
 
 
 class Timing(NamedTuple):
@@ -57,8 +59,13 @@ def known(times_ns: Sequence[int], watts: Sequence[float]) -> Curve:
     """Return a curve without the points at which a rail was absent (NaN)."""
     if not any(map(isnan, watts)):
         return Curve(times_ns, watts)
-    pairs = [(t, w) for t, w in zip(times_ns, watts, strict=True) if not isnan(w)]
-    return Curve([t for t, _ in pairs], [w for _, w in pairs])
+    known_times: list[int] = []
+    known_watts: list[float] = []
+    for time, power in zip(times_ns, watts, strict=True):
+        if not isnan(power):
+            known_times.append(time)
+            known_watts.append(power)
+    return Curve(known_times, known_watts)
 
 
 def total(times_ns: Sequence[int], rails: Iterable[Sequence[float]]) -> Curve:
@@ -68,8 +75,10 @@ def total(times_ns: Sequence[int], rails: Iterable[Sequence[float]]) -> Curve:
 
 def interval_ns(times_ns: Sequence[int]) -> float | None:
     """Return the median time between samples; ``None`` for fewer than two."""
-    steps = [b - a for a, b in pairwise(times_ns)]
-    return statistics.median(steps) if steps else None
+    steps = differences(times_ns)
+    if not steps:
+        return None
+    return statistics.median(steps)
 
 
 def widest_gap_ns(interval: float) -> float:
@@ -157,10 +166,11 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
     first = bisect_right(times, window.begin_ns + round(timing.skipped * 1e9))
     last = bisect_left(times, window.end_ns - round((timing.clock or 0.0) * 1e9)) - 1
     whole = integrate(times, watts, window.begin_ns, window.end_ns)
-    if whole is None or last <= first:
-        here = inside(times, window)
-        readings = Curve(times[here], watts[here])
-        return None if whole is None else WindowEnergy(whole, readings, None)
+    if whole is None:
+        return None
+    if last <= first:
+        around = inside(times, window)
+        return WindowEnergy(whole, Curve(times[around], watts[around]), None)
     readings = Curve(times[first : last + 1], watts[first : last + 1])
     middle = integrate(readings.times_ns, readings.watts, times[first], times[last])
     if middle is None:
@@ -168,7 +178,7 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
     before = (times[first] - window.begin_ns) / 1e9
     after = (window.end_ns - times[last]) / 1e9
     moved = before * abs(_mean_of_first(readings, before) - watts[first])
-    backwards = Curve([-t for t in reversed(readings.times_ns)], readings.watts[::-1])
+    backwards = Curve([-time for time in reversed(readings.times_ns)], readings.watts[::-1])
     moved += after * abs(_mean_of_first(backwards, after) - watts[last])
     change = watts[last] - watts[first]
     joules = middle + watts[first] * before + watts[last] * after
@@ -178,14 +188,16 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
         reach = round(timing.clock * 1e9)
         outside = watts[max(bisect_left(times, window.begin_ns - reach) - 1, 0) : first]
         beyond = watts[last + 1 : bisect_right(times, window.end_ns + reach) + 1]
-        moved += timing.clock * (
-            abs(change)
-            + max(abs(w - watts[first]) for w in outside)
-            + max(abs(w - watts[last]) for w in beyond)
-        )
+        apart = abs(change) + _farthest(watts[first], outside) + _farthest(watts[last], beyond)
+        moved += timing.clock * apart
     late = (timing.averaging / 2 + timing.delay) * change
     limits = (min(late, 0.0) - moved, max(late, 0.0) + moved)
     return WindowEnergy(joules, readings, limits)
+
+
+def _farthest(watts: float, others: Sequence[float]) -> float:
+    """Return the largest distance of other readings from one reading."""
+    return max(watts - min(others), max(others) - watts)
 
 
 def _mean_of_first(curve: Curve, seconds: float) -> float:
@@ -242,8 +254,10 @@ def idle_share(before: Span, after: Span, window: Span) -> float:
 
     It is a half if the phases do not follow each other.
     """
-    start, end, middle = ((span.begin_ns + span.end_ns) / 2 for span in (before, after, window))
-    return min(max((middle - start) / (end - start), 0.0), 1.0) if end > start else 0.5
+    start, end, middle = before.middle_ns, after.middle_ns, window.middle_ns
+    if end <= start:
+        return 0.5
+    return min(max((middle - start) / (end - start), 0.0), 1.0)
 
 
 _RECENT = 15
@@ -297,7 +311,9 @@ class EnergyCounters:
                 return
             self._steps.append(monotonic_ns - self._latest_ns)
         self._latest_ns = monotonic_ns
-        widest = widest_gap_ns(statistics.median(self._steps)) if self._steps else 0.0
+        widest = 0.0
+        if self._steps:
+            widest = widest_gap_ns(statistics.median(self._steps))
         power, counted = RAIL_POWER.by_label(values), RAIL_COUNTER.by_label(values)
         for rail, watts in power.items():
             if rail in self._rails:
@@ -306,13 +322,17 @@ class EnergyCounters:
                 self._rails[rail] = _Counter(
                     monotonic_ns, max(watts, 0.0), counted=counted.get(rail)
                 )
-        if self.rule is not None and (module := self.rule.watts(power)) is not None:
-            # The sum of the counters of the total rails, if each has one.
-            total_counted = self.rule.watts(counted)
-            if self._module is None:
-                self._module = _Counter(monotonic_ns, max(module, 0.0), counted=total_counted)
-            else:
-                self._module.add(monotonic_ns, module, widest, total_counted)
+        if self.rule is None:
+            return
+        module = self.rule.watts(power)
+        if module is None:
+            return
+        # The sum of the counters of the total rails, if each has one.
+        total_counted = self.rule.watts(counted)
+        if self._module is None:
+            self._module = _Counter(monotonic_ns, max(module, 0.0), counted=total_counted)
+        else:
+            self._module.add(monotonic_ns, module, widest, total_counted)
 
 
 @dataclass(slots=True)
@@ -368,4 +388,6 @@ class _Counter:
             return joules
         usual_watts = max(self.highest_watts, self.counted_watts)
         self.counted_watts = growth / (seconds + TICK_SECONDS)
-        return joules if self.counted_watts > JUMP_RATIO * usual_watts else growth
+        if self.counted_watts > JUMP_RATIO * usual_watts:
+            return joules
+        return growth

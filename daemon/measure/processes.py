@@ -1,11 +1,10 @@
 """The other processes that used the board in a window: CPU, DLA and GPU memory by name."""
 
 from collections.abc import Mapping, Sequence
-from math import isnan
 
 from ...parsers import signals
 from ...parsers.signals import Signal
-from .blocks import WindowSlice
+from .blocks import WindowSlice, known_values
 from .report import ProcessShare, Span
 
 # A process counts as a user of the board from this share of the window on, of a CPU core or a DLA.
@@ -26,29 +25,21 @@ def other_processes(samples: WindowSlice, window: Span) -> tuple[ProcessShare, .
     cpu = _grown(samples, signals.PROCESS_CPU, window)
     dla = dla_seconds(samples, window)
     gpu = _largest(samples, signals.PROCESS_GPU_MEMORY, window)
-    shares = [
-        ProcessShare(
+    users = []
+    for name in dict.fromkeys([*cpu, *dla, *gpu]):
+        share = ProcessShare(
             name=name,
             cpu_seconds=cpu.get(name),
             dla_seconds=dla.get(name, {}),
             gpu_memory_bytes=gpu.get(name),
         )
-        for name in dict.fromkeys([*cpu, *dla, *gpu])
-        if name != signals.OWN_PROCESS
-    ]
-    least = _LEAST_SHARE * window.seconds
-    used = [
-        one
-        for one in shares
-        if max(_dla(one), one.cpu_seconds or 0.0) >= least or one.gpu_memory_bytes
-    ]
-    used.sort(
-        key=lambda one: (
-            *(-_dla(one), -(one.cpu_seconds or 0.0), -(one.gpu_memory_bytes or 0)),
-            one.name,
-        )
-    )
-    return tuple(used[:_NAMED_AT_MOST])
+        of_dla, of_cpu, gpu_bytes = _use(share)
+        is_busy = max(of_dla, of_cpu) >= _LEAST_SHARE * window.seconds
+        if name != signals.OWN_PROCESS and (is_busy or gpu_bytes):
+            users.append(share)
+    users.sort(key=lambda share: share.name)
+    users.sort(key=_use, reverse=True)
+    return tuple(users[:_NAMED_AT_MOST])
 
 
 def dla_seconds(samples: WindowSlice, window: Span) -> dict[str, dict[str, float]]:
@@ -61,8 +52,10 @@ def dla_seconds(samples: WindowSlice, window: Span) -> dict[str, dict[str, float
     return found
 
 
-def _dla(one: ProcessShare) -> float:
-    return sum(one.dla_seconds.values())
+def _use(share: ProcessShare) -> tuple[float, float, int]:
+    """Return the use of all DLA cores, of the CPU and of the GPU's memory."""
+    of_dla = sum(share.dla_seconds.values())
+    return of_dla, share.cpu_seconds or 0.0, share.gpu_memory_bytes or 0
 
 
 def _grown(samples: WindowSlice, signal: Signal, window: Span) -> Mapping[str, float]:
@@ -74,9 +67,12 @@ def _grown(samples: WindowSlice, signal: Signal, window: Span) -> Mapping[str, f
 def _largest(samples: WindowSlice, signal: Signal, window: Span) -> Mapping[str, int]:
     """Return the largest value of each column of a signal in a window, by name."""
     inside = samples.inside(window.begin_ns, window.end_ns)
-    columns = signal.by_label(samples.columns)
-    known = {name: [v for v in column[inside] if not isnan(v)] for name, column in columns.items()}
-    return {name: int(max(values)) for name, values in known.items() if values}
+    largest: dict[str, int] = {}
+    for name, column in signal.by_label(samples.columns).items():
+        values = known_values(column[inside])
+        if values:
+            largest[name] = int(max(values))
+    return largest
 
 
 def _growth(samples: WindowSlice, column: Sequence[float], window: Span) -> float:

@@ -70,6 +70,11 @@ class Span(Record):
         """Length in seconds."""
         return (self.end_ns - self.begin_ns) / 1e9
 
+    @property
+    def middle_ns(self) -> float:
+        """The time in the middle."""
+        return (self.begin_ns + self.end_ns) / 2
+
 
 class Distribution(Record):
     """Latencies, or the times of one stage, of the steady phase.

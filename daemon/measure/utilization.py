@@ -67,9 +67,8 @@ def overlap_ns(times_ns: Sequence[int], window: Span) -> list[float]:
 
 def _weighted_mean(pairs: Pairs) -> float:
     """Return the mean of values with weights, never beyond the lowest and highest value."""
-    values: Sequence[float]
-    weights: Sequence[float]
-    values, weights = zip(*pairs, strict=True)
+    values = [value for value, _ in pairs]
+    weights = [weight for _, weight in pairs]
     mean = dot(values, weights) / fsum(weights)
     return min(max(mean, min(values)), max(values))
 
