@@ -7,13 +7,17 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 SOURCES := $(wildcard *.py) parsers collectors daemon workbench tests packaging tools
 
-.PHONY: run test check dev format lint types imports doctest golden dashboards docs schemas fleet bench coverage-campaign live-truth server-truth screenshots deb release clean
+.PHONY: run test test-system check dev format lint types imports doctest golden dashboards docs schemas fleet bench coverage-campaign live-truth server-truth screenshots deb release clean
 
 run: $(VENV)/.run
 	$(BIN)/tegrascope run --demo --state-dir .state
 
 test: dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'not system'
+
+# What takes minutes by nature: systemd, packages, a browser, Prometheus, faults, known truths.
+test-system: dev
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m system
 
 check: format lint types imports doctest test
 

@@ -81,15 +81,44 @@ LONGEST = (
 )
 
 
+# Folders and files that take minutes by nature: a real systemd, packages, a browser, Prometheus and
+# Alertmanager, faults of a daemon, and the short checks against a known truth. `make test-system`
+# runs them, `make test` all others, CI both.
+SYSTEM = (
+    "systemd",
+    "monitoring",
+    "page",
+    "truth",
+    "fleet",
+    "commands/test_current_directory.py",
+    "service/test_adversity.py",
+    "service/test_fault_campaign.py",
+    "service/test_faults.py",
+    "service/test_prometheus.py",
+    "test_container.py",
+    "test_first_boot.py",
+    "test_packaging.py",
+    "test_release.py",
+)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let pytest-xdist keep the order of ``pytest_collection_modifyitems``."""
     config.option.loadscopereorder = False
 
 
 def pytest_collection_modifyitems(items: "list[pytest.Item]") -> None:
-    """Begin with the longest files, so that at the end no process waits for another."""
-    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
+    """Mark the tests of ``SYSTEM``, and begin with the longest files.
+
+    So no process waits for another at the end.
+    """
+    folder = Path(__file__).parent
+    ranks = {folder / name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+    system = {folder / name for name in SYSTEM}
+    for item in items:
+        if item.path in system or item.path.parent in system:
+            item.add_marker("system")
 
 
 def pytest_collection_finish() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LONGEST
+from tests.conftest import LONGEST, SYSTEM
 from tests.fakes.processes import withheld_seconds
 
 STAT = "cpu  1 2 3 4 5 6 7 {stolen} 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n"
@@ -30,5 +30,6 @@ def test_kernel_without_pressure_has_stolen_time_only(proc):
     assert withheld_seconds(proc) == 2.0
 
 
-def test_longest_files_are_there():
-    assert [name for name in LONGEST if not (Path(__file__).parent / name).is_file()] == []
+def test_named_files_and_folders_are_there():
+    names = (*LONGEST, *SYSTEM)
+    assert [name for name in names if not (Path(__file__).parent / name).exists()] == []
