@@ -10,6 +10,7 @@ from tegrascope.collectors.board.sysfs import FINDERS
 from tegrascope.daemon.export.snapshot import Snapshot, SourceState
 from tegrascope.daemon.service.scheduler import Guard
 from tegrascope.daemon.settings.config import Config, Guards, Workload
+from tegrascope.parsers import signals
 from tegrascope.parsers.tegrastats import parse_line
 
 S = 1_000_000_000
@@ -115,5 +116,5 @@ def test_charge_of_a_battery_is_read(tmp_path):
         (supplies / name / "capacity").write_text("87\n")
     found = [one for find in FINDERS for one in find(tmp_path) if "capacity" in str(one.file.path)]
     assert [dict(one.take(one.file.text() or "", 0)) for one in found] == [
-        {"battery.BAT0.charge_ratio": 0.87}
+        {(signals.BATTERY_CHARGE, "BAT0"): 0.87}
     ]
