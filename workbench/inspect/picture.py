@@ -17,7 +17,7 @@ from ...parsers.onnx.costs import NodeCost
 from ...parsers.onnx.graph import Graph, Tensor
 from ...parsers.values import BIDIRECTIONAL
 from .report import heading, intensity
-from .rules import Inspection, JudgedNode
+from .rules import Inspection, JudgedNode, lengths_in_words
 
 
 class Edge(NamedTuple):
@@ -40,20 +40,22 @@ def lanes_of(edges: Sequence[Edge]) -> Mapping[str, int]:
     for source, target, tensor in edges:
         if target > source + 1:
             spans[tensor] = source, max(target, spans.get(tensor, (0, 0))[1])
-    free_from: list[int] = []
-    found = {}
+    last_rows: list[int] = []  # of the latest tensor in each lane
+    lanes = {}
     for tensor, (first, last) in sorted(spans.items(), key=lambda span: span[1]):
-        free = (lane for lane, row in enumerate(free_from) if row < first)
-        lane = next(free, len(free_from))
-        free_from[lane : lane + 1] = [last]
-        found[tensor] = lane
-    return found
+        lane = 0
+        while lane < len(last_rows) and last_rows[lane] >= first:
+            lane += 1
+        last_rows[lane : lane + 1] = [last]
+        lanes[tensor] = lane
+    return lanes
 
 
 # A browser and a document show a picture of this height; a model of 1,500 nodes is 15 times taller.
 TALLEST = 4000.0
 _DLA_COLOURS = 6
 _BOX, _BOX_HEIGHT, _ROW = 380.0, 26.0, 36.0
+_BOX_SIZE = {"y": -_BOX_HEIGHT / 2, "width": _BOX, "height": _BOX_HEIGHT}
 _MARGIN, _LINE, _BEND = 24.0, 20.0, 6.0
 # Width of a lane, and most of all lanes together.
 _LANE, _LANES = 14.0, 1200.0
@@ -86,15 +88,23 @@ class _Item(NamedTuple):
     makes: tuple[str, ...] = ()
 
     @property
+    def operator(self) -> str:
+        """Return the operator of a node, else the kind."""
+        return self.kind if self.node is None else self.node.op
+
+    @property
+    def placement(self) -> str:
+        """Return the placement of a node, else the kind."""
+        return self.kind if self.node is None else self.node.placement
+
+    @property
     def part(self) -> str:
         """Return the words for the part that it belongs to."""
-        if self.node is None:
-            return self.kind
-        if self.node.placement == "dla":
+        if self.node is not None and self.node.placement == "dla":
             return f"loadable {self.node.loadable}"
-        if self.node.placement == "gpu":
+        if self.node is not None and self.node.placement == "gpu":
             return f"GPU island {self.node.island}"
-        return self.node.placement
+        return self.placement
 
     @property
     def colour(self) -> str:
@@ -125,15 +135,19 @@ class _Row(NamedTuple):
     def first(self) -> _Item:
         """Return the item that gives the box its colour: the first one that runs somewhere."""
         for item in self.items:
-            if item.node is None or item.node.placement not in _WITHOUT_PLACE:
+            if item.placement not in _WITHOUT_PLACE:
                 return item
         return self.items[0]
 
     @property
+    def all_items(self) -> tuple[_Item, ...]:
+        """Return the items of all copies."""
+        return (*self.items, *self.hidden)
+
+    @property
     def signature(self) -> tuple[str, ...]:
         """Return what equal boxes share: placement and operators, but neither names nor numbers."""
-        placement = self.first.node.placement if self.first.node else self.first.kind
-        return (placement, *(item.node.op if item.node else item.kind for item in self.items))
+        return (self.first.placement, *[item.operator for item in self.items])
 
 
 def write_picture(path: Path, graph: Graph, inspection: Inspection) -> None:
@@ -152,7 +166,6 @@ def picture(graph: Graph, inspection: Inspection, tallest: float = TALLEST) -> s
     A model that needs more is folded: what repeats is drawn once with its count, then each part is
     one box, and at last the middle is left out. A strip above the boxes shows the whole model.
     """
-    costs = {cost.index: cost for cost in inspection.costs.nodes} if inspection.costs else {}
     items = _items(graph, inspection)
     legend, headline = list(_legend(inspection)), _headline(inspection)
     # Its head has a line for each swatch at most, and the strip with its words.
@@ -168,7 +181,9 @@ def picture(graph: Graph, inspection: Inspection, tallest: float = TALLEST) -> s
     width = max(left + _BOX, words_width, min(len(legend), 4) * _SWATCH) + 2 * _MARGIN
     columns = max(1, int((width - 2 * _MARGIN) // _SWATCH))
     strip_top = _MARGIN + _LINE * (2.5 - (-len(legend) // columns))
-    top = strip_top + _BOX_HEIGHT + ((_STRIP + 1.5 * _LINE) if is_folded else 0)
+    top = strip_top + _BOX_HEIGHT
+    if is_folded:
+        top += _STRIP + 1.5 * _LINE
     height = top + len(rows) * _ROW + _MARGIN
 
     root = Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
@@ -194,22 +209,28 @@ def picture(graph: Graph, inspection: Inspection, tallest: float = TALLEST) -> s
         _add(strip, "text", words, "legend", x=0, y=_STRIP + _LINE * 0.8)
     drawing = _add(root, "g", transform=f"translate({_MARGIN + left:g} {top:g})")
     for edge in edges:
-        is_long = edge.target > edge.source + 1
-        path = _path(edge, -lane * (lanes[edge.tensor] + 1) if is_long else None)
+        path = _straight(edge)
+        if edge.target > edge.source + 1:
+            path = _around(edge, -lane * (lanes[edge.tensor] + 1))
         line = _add(drawing, "path", "", "line", d=path)
         _add(line, "title", _describe(graph.tensor(edge.tensor)))
+    costs = inspection.cost_by_node
     for at, row in enumerate(rows):
         group = _add(drawing, "g", transform=f"translate(0 {at * _ROW:g})")
         _draw_box(group, row, costs)
         if row.copies > 1 and row.step == 0:
-            steps = 1
-            while at + steps < len(rows) and rows[at + steps].step == steps:
-                steps += 1
-            begin, end = at * _ROW - _BOX_HEIGHT / 2, (at + steps - 1) * _ROW + _BOX_HEIGHT / 2
-            bracket = f"M{_BOX + 3:g} {begin:g}h{_BEND:g}V{end:g}h{-_BEND:g}"
-            _add(drawing, "path", "", "line", d=bracket)
+            _add(drawing, "path", "", "line", d=_bracket(rows, at))
     indent(root)
     return tostring(root, encoding="unicode") + "\n"
+
+
+def _bracket(rows: Sequence[_Row], at: int) -> str:
+    """Return the bracket beside the boxes that are repeated together, from the first one on."""
+    steps = 1
+    while at + steps < len(rows) and rows[at + steps].step == steps:
+        steps += 1
+    begin, end = at * _ROW - _BOX_HEIGHT / 2, (at + steps - 1) * _ROW + _BOX_HEIGHT / 2
+    return f"M{_BOX + 3:g} {begin:g}h{_BEND:g}V{end:g}h{-_BEND:g}"
 
 
 def _items(graph: Graph, inspection: Inspection) -> list[_Item]:
@@ -218,7 +239,7 @@ def _items(graph: Graph, inspection: Inspection) -> list[_Item]:
     items = [_Item(name, "input", None, makes=(name,)) for name in graph.inputs]
     for node in graph.nodes:
         reads = tuple(dict.fromkeys(node.inputs))
-        makes = tuple(name for name in node.outputs if name)
+        makes = tuple(filter(None, node.outputs))
         items.append(_Item(node.name, "node", judged.get(node.index), reads, makes))
     items += [_Item(name, "output", None, reads=(name,)) for name in graph.outputs]
     return items
@@ -237,7 +258,9 @@ def _rows(items: Sequence[_Item], most: int) -> list[_Row]:
         return parts
     begin, end = parts[: most // 2], parts[len(parts) - (most - most // 2 - 1) :]
     middle = parts[len(begin) : len(parts) - len(end)]
-    left_out = [item for row in middle for item in (*row.items, *row.hidden)]
+    left_out: list[_Item] = []
+    for row in middle:
+        left_out += row.all_items
     words = f"… {len(middle)} more boxes, {_count(len(left_out), 'node')}"
     gap = _Row((_Item(words, "gap", None),), hidden=tuple(left_out))
     return [*begin, gap, *end]
@@ -248,7 +271,7 @@ def _parts(items: Sequence[_Item]) -> list[_Row]:
     stretches: list[list[_Item]] = []
     part: str | None = None
     for item in items:
-        has_place = item.node is None or item.node.placement not in _WITHOUT_PLACE
+        has_place = item.placement not in _WITHOUT_PLACE
         is_node = item.kind == "node"
         begins = not stretches or is_node != (stretches[-1][-1].kind == "node")
         begins |= has_place and part is not None and item.part != part
@@ -271,10 +294,11 @@ def _folded(rows: Sequence[_Row]) -> list[_Row]:
         period, copies = _repetition(kinds, at)
         end = at + period * copies
         for offset in range(period):
+            hidden: list[_Item] = []
+            for other in rows[at + offset + period : end : period]:
+                hidden += other.items
             row = rows[at + offset]
-            others = rows[at + offset + period : end : period]
-            hidden = tuple(item for other in others for item in other.items)
-            folded.append(row._replace(copies=copies, hidden=hidden, step=offset))
+            folded.append(row._replace(copies=copies, hidden=tuple(hidden), step=offset))
         at = end
     return folded
 
@@ -305,12 +329,12 @@ def _edges(rows: Sequence[_Row], *, is_folded: bool) -> list[Edge]:
     """
     made: dict[str, int] = {}
     for at, row in enumerate(rows):
-        for item in (*row.items, *row.hidden):
+        for item in row.all_items:
             made.update(dict.fromkeys(item.makes, at))
     edges: list[Edge] = []
     joined: set[tuple[int, int]] = set()
     for target, row in enumerate(rows):
-        for item in (*row.items, *row.hidden):
+        for item in row.all_items:
             for name in item.reads:
                 source = made.get(name)
                 if source is None or source >= target:
@@ -328,64 +352,76 @@ def _draw_strip(group: Element, nodes: Sequence[_Item], width: float) -> None:
     parts: list[tuple[_Item, int, int]] = []
     for at in range(slices):
         first, last = at * len(nodes) // slices, (at + 1) * len(nodes) // slices
-        counts = Counter(item.part for item in nodes[first:last])
-        part = counts.most_common(1)[0][0]
-        if parts and parts[-1][0].part == part:
-            parts[-1] = parts[-1][0], parts[-1][1], last
-        else:
-            shown = next(item for item in nodes[first:last] if item.part == part)
-            parts.append((shown, first, last))
+        item = _usual_item(nodes[first:last])
+        if parts and parts[-1][0].part == item.part:
+            item, first, _ = parts.pop()
+        parts.append((item, first, last))
     for item, first, last in parts:
         x, length = width * first / len(nodes), width * (last - first) / len(nodes)
         slice_ = _add(group, "rect", "", item.colour, x=x, y=0, width=length, height=_STRIP)
         _add(slice_, "title", f"{item.part}, about node {first + 1} to {last}")
 
 
+def _usual_item(nodes: Sequence[_Item]) -> _Item:
+    """Return the first of the nodes that are in the part of most of them."""
+    [(part, _)] = Counter(item.part for item in nodes).most_common(1)
+    return next(item for item in nodes if item.part == part)
+
+
 def _draw_box(group: Element, row: _Row, costs: Mapping[int, NodeCost]) -> None:
-    item, node = row.first, row.first.node
-    size = {"y": -_BOX_HEIGHT / 2, "width": _BOX, "height": _BOX_HEIGHT}
-    is_single = len(row.items) == 1
     times = f"×{row.copies}" if row.copies > 1 else ""
+    node = row.first.node
     if node is None:
-        words = (
-            item.name if is_single else f"{item.name} and {len(row.items) - 1} more {item.kind}s"
-        )
-        _add(group, "title", words if is_single else _names(row))
-        _add(group, "rect", "", "edge", rx=_BOX_HEIGHT / 2, **size)
-        _add(group, "text", _shortened(words, _LONGEST - len(times)), "name", x=12, y=4)
-        if times:
-            _add(group, "text", times, "badge", x=_BOX - 7, y=4)
+        _draw_edge_box(group, row, times)
         return
-    badge = _badge(row, item, times)
-    # A single node has its own words, several have their number and operators.
-    title = _title(node, costs.get(node.index)) if is_single else _names(row)
+    operator, name, title = node.op, row.first.name, _title(node, costs.get(node.index))
+    if len(row.items) > 1:
+        operator, name, title = f"{len(row.items)} nodes", _operators(row), _names(row)
     if times:
         title = f"{row.copies} equal ones, of which this is the first\n{title}"
     _add(group, "title", title)
-    _add(group, "rect", "", item.colour, rx=4, **size)
+    _add(group, "rect", "", row.first.colour, rx=4, **_BOX_SIZE)
     text = _add(group, "text", x=8, y=4)
-    operator = _shortened(node.op, 18) if is_single else f"{len(row.items)} nodes"
-    name = item.name if is_single else _operators(row)
+    operator = _shortened(operator, 18)
+    badge = _badge(row, node, times)
     _add(text, "tspan", operator, "op")
     _add(text, "tspan", _shortened(name, _LONGEST - len(operator) - len(badge)), "name", dx=5)
     _add(group, "text", badge, "badge", x=_BOX - 7, y=4)
 
 
-def _badge(row: _Row, item: _Item, times: str) -> str:
+def _draw_edge_box(group: Element, row: _Row, times: str) -> None:
+    """Draw inputs or outputs of the model, or the boxes that are left out."""
+    words = row.first.name
+    title = words
+    if len(row.items) > 1:
+        words = f"{words} and {len(row.items) - 1} more {row.first.kind}s"
+        title = _names(row)
+    _add(group, "title", title)
+    _add(group, "rect", "", "edge", rx=_BOX_HEIGHT / 2, **_BOX_SIZE)
+    _add(group, "text", _shortened(words, _LONGEST - len(times)), "name", x=12, y=4)
+    if times:
+        _add(group, "text", times, "badge", x=_BOX - 7, y=4)
+
+
+def _badge(row: _Row, node: JudgedNode, times: str) -> str:
     """Return the words at the right end of a box: its part, unless its copies are in others."""
-    if item.node is None or item.node.placement not in ("dla", "gpu"):
-        unknown = "?" if item.node is not None and item.node.placement == "unknown" else ""
-        return f"{unknown} {times}".strip()
-    others = {other.part for other in row.hidden if other.node is not None}
-    others -= {*_WITHOUT_PLACE, item.part}
-    if others:
-        return f"{'DLA' if item.node.placement == 'dla' else 'GPU'} {times}"
-    return f"{item.part} {times}".strip()
+    if node.placement == "unknown":
+        return f"? {times}".strip()
+    if node.placement in _WITHOUT_PLACE:
+        return times
+    others = {item.part for item in row.hidden if item.node is not None}
+    if others <= {*_WITHOUT_PLACE, row.first.part}:
+        return f"{row.first.part} {times}".strip()
+    if node.placement == "dla":
+        return f"DLA {times}"
+    return f"GPU {times}"
 
 
 def _operators(row: _Row) -> str:
-    counts = Counter(item.node.op for item in row.items if item.node is not None)
-    words = [f"{op} ×{count}" if count > 1 else op for op, count in counts.most_common(4)]
+    counts = Counter(item.operator for item in row.items)
+    words = []
+    for operator, count in counts.most_common(4):
+        words.append(f"{operator} ×{count}" if count > 1 else operator)
     return ", ".join(words)
 
 
@@ -393,8 +429,7 @@ def _names(row: _Row) -> str:
     """Return the lines of the tooltip of several items."""
     lines = [f"{row.first.part}, {_count(len(row.items), row.first.kind)}"]
     for item in row.items[:_MOST_NAMES]:
-        operator = "" if item.node is None else f"{item.node.op} "
-        lines.append(f"{operator}{item.name}")
+        lines.append(item.name if item.node is None else f"{item.operator} {item.name}")
     if len(row.items) > _MOST_NAMES:
         lines.append(f"and {len(row.items) - _MOST_NAMES} more")
     return "\n".join(lines)
@@ -403,15 +438,18 @@ def _names(row: _Row) -> str:
 def _title(node: JudgedNode, cost: NodeCost | None) -> str:
     places = {"dla": f"DLA, loadable {node.loadable}", "gpu": f"GPU, island {node.island}"}
     lines = [f"{node.op} {node.name}", places.get(node.placement, node.placement)]
-    lines += [node.reason] if node.reason else []
+    if node.reason:
+        lines.append(node.reason)
     for finding in node.findings:
         state = "not evaluated" if finding.is_open else "breaks"
         lines.append(f"{state}: {finding.requirement} ({finding.rule}); found {finding.found}")
-        lines += [f"remedy: {finding.hint}"] if finding.hint else []
+        if finding.hint:
+            lines.append(f"remedy: {finding.hint}")
     if cost is not None:
-        ratio = intensity(cost.flops_per_byte)
-        parts = (amount(cost.flops, "FLOP"), amount(cost.moved_bytes, "B"))
-        lines.append(", ".join(filter(None, (*parts, ratio and f"{ratio} FLOP/B"))))
+        figures = [amount(cost.flops, "FLOP"), amount(cost.moved_bytes, "B")]
+        if cost.flops_per_byte is not None:
+            figures.append(f"{intensity(cost.flops_per_byte)} FLOP/B")
+        lines.append(", ".join(filter(None, figures)))
     return "\n".join(filter(None, lines))
 
 
@@ -444,16 +482,19 @@ def _count(number: int, name: str) -> str:
 def _describe(tensor: Tensor) -> str:
     shape = "unknown shape"
     if tensor.shape is not None:
-        lengths = ("?" if length is None else str(length) for length in tensor.shape)
-        shape = "×".join(lengths) or "scalar"
+        shape = "×".join(lengths_in_words(tensor)) or "scalar"
     return f"{tensor.name}\n{tensor.dtype or 'unknown type'}, {shape}"
 
 
-def _path(edge: Edge, lane: float | None) -> str:
-    """Return a line to the next box, or along a lane on the left at so many pixels."""
+def _straight(edge: Edge) -> str:
+    """Return a line to the next box."""
+    begin, end = edge.source * _ROW + _BOX_HEIGHT / 2, edge.target * _ROW - _BOX_HEIGHT / 2
+    return f"M{_BOX / 2:g} {begin:g}V{end:g}"
+
+
+def _around(edge: Edge, lane: float) -> str:
+    """Return a line along a lane, on the left at so many pixels."""
     begin, end = edge.source * _ROW, edge.target * _ROW
-    if lane is None:
-        return f"M{_BOX / 2:g} {begin + _BOX_HEIGHT / 2:g}V{end - _BOX_HEIGHT / 2:g}"
     return (
         f"M0 {begin:g}H{lane + _BEND:g}Q{lane:g} {begin:g} {lane:g} {begin + _BEND:g}"
         f"V{end - _BEND:g}Q{lane:g} {end:g} {lane + _BEND:g} {end:g}H0"
@@ -464,10 +505,10 @@ def _add(
     parent: Element, tag: str, text: str = "", kind: str = "", **given: str | float
 ) -> Element:
     """Add an element; characters that XML cannot hold are replaced, whatever a name contains."""
-    attributes = {
-        key: f"{one:g}" if not isinstance(one, str) else one for key, one in given.items()
-    }
-    element = SubElement(parent, tag, {"class": kind} | attributes if kind else attributes)
+    attributes = {"class": kind} if kind else {}
+    for key, value in given.items():
+        attributes[key] = value if isinstance(value, str) else f"{value:g}"
+    element = SubElement(parent, tag, attributes)
     element.text = _NOT_XML.sub("\ufffd", text) or None
     return element
 
@@ -478,4 +519,6 @@ def _shortened(name: str, length: int) -> str:
     >>> _shortened("/model.22/cv3.2/conv/Conv", 12)
     '…2/conv/Conv'
     """
-    return name if len(name) <= length else f"…{name[len(name) - max(1, length - 1) :]}"
+    if len(name) <= length:
+        return name
+    return f"…{name[len(name) - max(1, length - 1) :]}"
