@@ -42,8 +42,8 @@ def costs_of(
         precision=precision,
         total=total,
         nodes=tuple(nodes.costs),
-        loadables=tuple(nodes.of_part(part, total.flops) for part in loadables),
-        islands=tuple(nodes.of_part(part, total.flops) for part in islands),
+        loadables=nodes.of_parts(loadables, total.flops),
+        islands=nodes.of_parts(islands, total.flops),
         pointwise_ratio=ratio(flops_by_kind["pointwise"], total.flops),
         depthwise_ratio=ratio(flops_by_kind["depthwise"], total.flops),
     )
@@ -58,7 +58,7 @@ def layer_costs(
     """
     constant = {node.index for node in graph.nodes if is_constant(graph, node)}
     nodes = _NodeCosts(graph, precision, constant)
-    return tuple(nodes.of_part(part) for part in _parts(graph, layers))
+    return nodes.of_parts(_parts(graph, layers))
 
 
 class _NodeCosts:
@@ -75,22 +75,32 @@ class _NodeCosts:
             else:
                 self.costs.append(node_cost(graph, node, precision))
 
-    def of_part(self, part: Part, model_flops: int | None = None) -> PartCost:
-        """Return the cost of a part, as a share of the model's work if that is given."""
-        return self.sum_of(part.nodes, (*part.inputs, *part.outputs), model_flops)
+    def of_parts(
+        self, parts: Sequence[Part], model_flops: int | None = None
+    ) -> tuple[PartCost, ...]:
+        """Return the cost of each part, and its share of the model's work if that is given."""
+        costs = []
+        for part in parts:
+            costs.append(self.sum_of(part.nodes, (*part.inputs, *part.outputs), model_flops))
+        return tuple(costs)
 
     def sum_of(
         self, indices: Iterable[int], edge: Iterable[str], model_flops: int | None = None
     ) -> PartCost:
         """Return the cost of nodes that run together; ``edge`` are the tensors around them."""
-        costs = [self.costs[index] for index in indices if index not in self._constant]
+        costs: list[NodeCost] = []
+        inside: set[int] = set()
         uncounted = 0
-        for cost in costs:
+        for index in indices:
+            if index in self._constant:
+                continue
+            cost = self.costs[index]
+            costs.append(cost)
+            inside.add(index)
             if cost.flops is None or cost.moved_bytes is None:
                 uncounted += 1
         work = _known([cost.flops for cost in costs])
         moved = _known([cost.moved_bytes for cost in costs])
-        inside = {cost.index for cost in costs}
         return PartCost(
             nodes=len(costs),
             uncounted=uncounted,
@@ -153,28 +163,35 @@ def _part_numbers(groups: Sequence[Sequence[int]]) -> dict[int, int]:
 def _grouped(graph: Graph, judged: Sequence[JudgedNode]) -> list[list[int]]:
     """Join neighbours of one placement unless a path leads out of them and back in."""
     needs = _needs(graph, judged)
-    placed = [node.index for node in judged if node.placement in ("dla", *_ON_GPU)]
-    groups = _Groups({index: needs[index] for index in placed})
-    for index in sorted(placed):
+    groups = _Groups()
+    for node in judged:
+        if node.placement in ("dla", *_ON_GPU):
+            groups.add(node.index, needs[node.index])
+    for index in list(groups.members):
         for need in needs[index]:
             if _alike(graph, judged, need, index):
                 groups.join(need, index)
-    return sorted([sorted(members) for members in groups.members.values()])
+    return sorted(map(sorted, groups.members.values()))
 
 
 class _Groups:
     """Nodes that run together, at first each alone. The number of a group is one of its nodes."""
 
-    def __init__(self, needs: Mapping[int, Sequence[int]]) -> None:
-        self.members = {index: [index] for index in needs}
-        self._group_of = {index: index for index in needs}
+    def __init__(self) -> None:
+        self.members: dict[int, list[int]] = {}
+        self._group_of: dict[int, int] = {}
         # The groups that read from a group, and those that it reads from.
-        self._readers: dict[int, set[int]] = {index: set() for index in needs}
+        self._readers: dict[int, set[int]] = {}
         self._sources: dict[int, set[int]] = {}
-        for index, sources in needs.items():
-            self._sources[index] = set(sources)
-            for source in sources:
-                self._readers[source].add(index)
+
+    def add(self, node: int, sources: Sequence[int]) -> None:
+        """Add a node as a group of its own, after those that it reads from."""
+        self.members[node] = [node]
+        self._group_of[node] = node
+        self._readers[node] = set()
+        self._sources[node] = set(sources)
+        for source in sources:
+            self._readers[source].add(node)
 
     def join(self, source: int, node: int) -> None:
         """Join the groups of two nodes, unless a path leads out of them and back in.
@@ -197,7 +214,7 @@ class _Groups:
 
         Groups behind the last node are still single nodes, and no path leads back from these.
         """
-        waiting = [group for group in self._readers[start] if group != end]
+        waiting = self._readers[start] - {end}
         seen: set[int] = set()
         while waiting:
             group = waiting.pop()
@@ -205,7 +222,7 @@ class _Groups:
                 return True
             if group <= last and group not in seen:
                 seen.add(group)
-                waiting.extend(self._readers[group])
+                waiting |= self._readers[group]
         return False
 
 

@@ -236,12 +236,15 @@ def _bracket(rows: Sequence[_Row], at: int) -> str:
 def _items(graph: Graph, inspection: Inspection) -> list[_Item]:
     """Return inputs, nodes and outputs, in the order of the model."""
     judged = {node.index: node for node in inspection.nodes}
-    items = [_Item(name, "input", None, makes=(name,)) for name in graph.inputs]
+    items = []
+    for name in graph.inputs:
+        items.append(_Item(name, "input", None, makes=(name,)))
     for node in graph.nodes:
         reads = tuple(dict.fromkeys(node.inputs))
         makes = tuple(filter(None, node.outputs))
         items.append(_Item(node.name, "node", judged.get(node.index), reads, makes))
-    items += [_Item(name, "output", None, reads=(name,)) for name in graph.outputs]
+    for name in graph.outputs:
+        items.append(_Item(name, "output", None, reads=(name,)))
     return items
 
 
@@ -469,7 +472,7 @@ def _legend(inspection: Inspection) -> Iterator[tuple[str, str]]:
         yield f"dla{part.number % _DLA_COLOURS}", words
     if len(inspection.loadables) > _MOST_SWATCHES:
         yield "edge", f"and {len(inspection.loadables) - _MOST_SWATCHES} more loadables"
-    counts: Counter[str] = Counter(node.placement for node in inspection.nodes)
+    counts = inspection.node_counts
     for placement, name in _OTHERS.items():
         if counts[placement]:
             yield placement, f"{name} · {_count(counts[placement], 'node')}"

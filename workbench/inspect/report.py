@@ -40,7 +40,7 @@ def print_inspection(
     source = f"rules of TensorRT {inspection.tensorrt}: {inspection.tensorrt_reason}"
     blocks: list[Block] = [Heading(heading(inspection))]
     blocks += [Text(source), Text(summary(inspection))]
-    if any(one.findings for one in inspection.nodes):
+    if any(node.findings for node in inspection.nodes):
         blocks += [Text("broken rules; those with ? could not be evaluated")]
         blocks += [_rules(inspection.nodes)]
     if shows_all:
@@ -57,7 +57,7 @@ def heading(inspection: Inspection) -> str:
 
 def summary(inspection: Inspection) -> str:
     """Return counts of nodes by placement, and of loadables."""
-    counts = Counter(node.placement for node in inspection.nodes)
+    counts = inspection.node_counts
     parts = [f"{counts['dla']} of {len(inspection.nodes)} nodes on the DLA"]
     if counts["gpu"]:
         parts.append(f"{counts['gpu']} on the GPU")

@@ -1,6 +1,7 @@
 """Records of an inspection, and NVIDIA's rules for the DLA from the two TOML files here."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -182,7 +183,7 @@ class EvidenceCheck(Record):
     @property
     def is_refuted(self) -> bool:
         """Whether a node is on the GPU that was not predicted there."""
-        return any(one.found == "gpu" for one in self.differences)
+        return any(difference.found == "gpu" for difference in self.differences)
 
 
 class Inspection(Record):
@@ -206,6 +207,11 @@ class Inspection(Record):
     costs: Costs | None = None
     checks: tuple[EvidenceCheck, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def node_counts(self) -> Counter[str]:
+        """Number of nodes by placement."""
+        return Counter(node.placement for node in self.nodes)
 
     @property
     def cost_by_node(self) -> dict[int, NodeCost]:
@@ -393,7 +399,8 @@ def choose_rules(asked: str | None, installed: str | None = None) -> tuple[RuleS
 @cache
 def operators() -> Mapping[str, Operator]:
     """Return the layer of each known operator."""
-    return {name: Operator.model_validate(one) for name, one in _toml("operators.toml").items()}
+    tables = _toml("operators.toml")
+    return {name: Operator.model_validate(table) for name, table in tables.items()}
 
 
 @cache
