@@ -97,8 +97,14 @@ def layers_with_work(
 @lru_cache(maxsize=1)
 def _graph_of(path: Path, batch: int, shapes: tuple[tuple[str, InputShape], ...]) -> Graph:
     graph = read_graph_apart(path, {})
-    given = {name: graph.tensor(name).shape or () for name in graph.inputs}
-    if not any(shape and not isinstance(shape[0], int) for shape in given.values()):
+    given = {}
+    has_open_batch = False
+    for name in graph.inputs:
+        shape = graph.tensor(name).shape or ()
+        given[name] = shape
+        if shape and not isinstance(shape[0], int):
+            has_open_batch = True
+    if not has_open_batch:
         return graph
     order = Order(
         run_id="", backend="", device="gpu", model_directory="", batch=batch, shapes=dict(shapes)

@@ -16,7 +16,7 @@ from ...daemon.terminal import amount
 from ...parsers.onnx.costs import NodeCost
 from ...parsers.onnx.graph import Graph, Tensor
 from ...parsers.values import BIDIRECTIONAL
-from .report import heading, intensity
+from .report import VERDICTS, intensity
 from .rules import Inspection, JudgedNode, lengths_in_words
 
 
@@ -367,8 +367,10 @@ def _draw_strip(group: Element, nodes: Sequence[_Item], width: float) -> None:
 
 def _usual_item(nodes: Sequence[_Item]) -> _Item:
     """Return the first of the nodes that are in the part of most of them."""
-    [(part, _)] = Counter(item.part for item in nodes).most_common(1)
-    return next(item for item in nodes if item.part == part)
+    by_part: dict[str, list[_Item]] = {}
+    for item in nodes:
+        by_part.setdefault(item.part, []).append(item)
+    return max(by_part.values(), key=len)[0]
 
 
 def _draw_box(group: Element, row: _Row, costs: Mapping[int, NodeCost]) -> None:
@@ -457,10 +459,10 @@ def _title(node: JudgedNode, cost: NodeCost | None) -> str:
 
 
 def _headline(inspection: Inspection) -> str:
-    verdict = heading(inspection).rpartition(" · ")[2]
-    loadables, islands = len(inspection.loadables), len(inspection.islands)
+    loadables = _count(len(inspection.loadables), "loadable")
+    islands = _count(len(inspection.islands), "GPU island")
     return (
-        f"{verdict}; {_count(loadables, 'loadable')}, {_count(islands, 'GPU island')}; "
+        f"{VERDICTS[inspection.verdict]}; {loadables}, {islands}; "
         f"{inspection.precision}, rules of TensorRT {inspection.tensorrt}"
     )
 

@@ -25,7 +25,7 @@ _SHOWN_ALIGNMENT = 5
 _SHOWN_DIFFERENCES = 12
 _COSTS = ("work", "moves", "FLOP/B")
 _UNITS = {"dla": "the DLA's format", "tensor_core": "tensor cores"}
-_VERDICTS = {
+VERDICTS = {
     "dla": "wholly on the DLA",
     "gpu": "nothing on the DLA",
     "mixed": "on the DLA and the GPU",
@@ -52,7 +52,7 @@ def print_inspection(
 
 def heading(inspection: Inspection) -> str:
     """Return the model and the verdict."""
-    return f"{inspection.model} · {inspection.precision} · {_VERDICTS[inspection.verdict]}"
+    return f"{inspection.model} · {inspection.precision} · {VERDICTS[inspection.verdict]}"
 
 
 def summary(inspection: Inspection) -> str:

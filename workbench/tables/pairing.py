@@ -134,23 +134,27 @@ def _place(run: GivenRun, run_id: str, logs: Sequence[RecordedLog]) -> _Placed:
             placed.append(_place_in(log, run, run_id))
         except UserError as error:
             refused.append(error)
+    if not placed:
+        raise refused[0]
     covered = [placed_run for placed_run in placed if placed_run.reason is None]
+    if not covered:
+        return placed[0]
     if len(covered) > 1:
         names = " and in ".join([placed_run.log.name for placed_run in covered])
         raise UserError(f"the run lies in {names}", "give one log at a time")
-    if not placed:
-        raise refused[0]
-    return (covered or placed)[0]
+    return covered[0]
 
 
 def _place_in(log: RecordedLog, run: GivenRun, run_id: str) -> _Placed:
     # A time that the clock showed twice has two places.
-    windows = []
+    windows: list[tuple[Place, Place]] = []
+    covered: list[tuple[Place, Place]] = []
     for begin in log.clock.places(run.start):
         for end in log.clock.places(run.end):
             if begin.ns < end.ns:
                 windows.append((begin, end))
-    covered = [(begin, end) for begin, end in windows if begin.ns >= 0 and end.ns <= log.last_ns]
+                if begin.ns >= 0 and end.ns <= log.last_ns:
+                    covered.append((begin, end))
     if len(covered) > 1:
         raise UserError(
             "the log's clock went back, and the run may be in several places",
