@@ -78,7 +78,8 @@ def _check_unicode(arguments: argparse.Namespace) -> None:
     for option, value in vars(arguments).items():
         if option == "program":
             continue
-        for word in value if isinstance(value, (list, tuple)) else (value,):
+        words = value if isinstance(value, (list, tuple)) else [value]
+        for word in words:
             if isinstance(word, (str, Path)) and not is_unicode(str(word)):
                 raise UsageError(f"{word} is not UTF-8", "give another name, or rename the file")
 
@@ -101,10 +102,12 @@ class _Parser(argparse.ArgumentParser):
         wrong = problem.partition("invalid choice: '")[2].removesuffix("'")
         if choices and wrong:
             near = get_close_matches(wrong, re.findall(r"[\w.-]+", choices), n=1)
-            message = f"{problem}; did you mean {near[0]}?" if near else message
+            if near:
+                message = f"{problem}; did you mean {near[0]}?"
         elif unknown := _UNKNOWN.fullmatch(message):
             meant = self._meant(unknown[2])
-            message = f"{message}; did you mean {meant}?" if meant else message
+            if meant is not None:
+                message = f"{message}; did you mean {meant}?"
         self.exit(USAGE, f"{self.prog}: {printable(message, 2000)}; see {self.prog} --help\n")
 
     def _meant(self, word: str) -> str | None:
@@ -115,7 +118,7 @@ class _Parser(argparse.ArgumentParser):
         if word.endswith((".yaml", ".yml")) and "--config" in options:
             return f"-c {word}"
         near = get_close_matches(word.partition("=")[0], sorted(options), n=1)
-        return near[0] if near else None
+        return next(iter(near), None)
 
 
 def make_parser(words: Sequence[str]) -> argparse.ArgumentParser:

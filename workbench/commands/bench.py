@@ -2,9 +2,11 @@
 
 import argparse
 import os
+import re
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from ... import __version__
@@ -43,10 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
     asked = read_settings(arguments)
     check_models(asked.settings.models)
     directory = _directory(arguments.output)
-    watcher = Watcher(find_nsys(), _made(directory).absolute()) if asked.settings.nsys else None
+    watcher = None
+    if asked.settings.nsys:
+        watcher = Watcher(find_nsys(), _made(directory).absolute())
     result, setup = _measure(asked, arguments.state_dir, watcher)
-    found = [one for model in result.models for one in model.results]
-    was_measured = any(one.rounds for one in found)
     # Also without a figure: the files have the reasons.
     _write(result, setup, directory)
     if arguments.json:
@@ -56,10 +58,19 @@ def run(arguments: argparse.Namespace) -> int:
     if result.is_partial:
         print("interrupted: the result has what was measured until then", file=sys.stderr)
     print(f"written: {directory}/result.json and report.html", file=sys.stderr)
+    return _status(result)
+
+
+def _status(result: BenchResult) -> int:
+    """Return the exit status of a benchmark."""
+    was_measured = lacks_device = False
+    for model in result.models:
+        for accelerator in model.results:
+            was_measured = was_measured or bool(accelerator.rounds)
+            lacks_device = lacks_device or accelerator.status == "unavailable"
     if result.is_partial:
         return FAILED
-    lacks_one = any(one.status == "unavailable" for one in found)
-    if lacks_one and (asked.settings.devices is not None or not was_measured):
+    if lacks_device and (result.settings.devices is not None or not was_measured):
         return CHECK_SAYS_NO
     return GOOD if was_measured else FAILED
 
@@ -90,20 +101,8 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
         signals.call((*END, *RELOAD), lambda: None if end.ident else end.start())
         try:
             setup.start()
-            if setup.problem is not None:
-                display.say(f"no telemetry: {setup.problem}")
-            elif (advice := asked.advice()) is not None:
-                display.say(advice)
-            if (wide := asked.rounds_advice()) is not None:
-                display.say(wide)
-            if settings.contention:
-                turns = RoundPlan.of(settings.rounds).least
-                count, ways, seconds = foreseen(settings, turns)
-                display.say(
-                    f"after the models alone, {count} placement{'s' if count != 1 else ''} of"
-                    f" {len(settings.models)} models: {turns} times {ways} rounds, alone and"
-                    f" together; about {duration(seconds)}"
-                )
+            for remark in _remarks(asked, setup):
+                display.say(remark)
             background = setup.background(min(_BACKGROUND_SECONDS, settings.duration_seconds))
             for model in settings.models:
                 if not workers.was_cancelled and settings.sweep:
@@ -135,6 +134,27 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
         contention=contention,
     )
     return result, setup
+
+
+def _remarks(asked: Asked, setup: Setup) -> Iterator[str]:
+    """Yield what a person should know before minutes of measuring."""
+    advice = asked.advice()
+    if setup.problem is not None:
+        yield f"no telemetry: {setup.problem}"
+    elif advice is not None:
+        yield advice
+    advice = asked.rounds_advice()
+    if advice is not None:
+        yield advice
+    settings = asked.settings
+    if settings.contention:
+        turns = RoundPlan.of(settings.rounds).least
+        count, ways, seconds = foreseen(settings, turns)
+        placements = "1 placement" if count == 1 else f"{count} placements"
+        yield (
+            f"after the models alone, {placements} of {len(settings.models)} models: {turns} times"
+            f" {ways} rounds, alone and together; about {duration(seconds)}"
+        )
 
 
 def _directory(given: Path | None) -> Path:
@@ -169,10 +189,9 @@ def _write(result: BenchResult, setup: Setup, directory: Path) -> None:
 
 
 def _cores(text: str) -> tuple[int, ...]:
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() for part in parts):
+    if re.fullmatch(r"\d+(,\d+)*", text, re.ASCII) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of cores, like 4,5")
-    return tuple(map(int, parts))
+    return tuple(map(int, text.split(",")))
 
 
 EXAMPLE = (

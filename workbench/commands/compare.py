@@ -47,15 +47,17 @@ def run(arguments: argparse.Namespace) -> int:
     Return 1 if nothing could be compared, and for a gate if something could not; 3 if it is worse;
     4 if the intervals are too wide to see the limit of the gate.
     """
-    here, there = _sides(arguments, "a"), _sides(arguments, "b")
-    here, there = here or _published("A", there), there or _published("B", here)
-    percentage: float | None = arguments.fail_if_worse
-    limit = None if percentage is None else percentage / 100
-    found = compare(here, there, across=arguments.across, limit=limit)
+    a, b = _sides(arguments, "a"), _sides(arguments, "b")
+    a, b = a or _published("A", b), b or _published("B", a)
+    limit = None
+    if arguments.fail_if_worse is not None:
+        limit = arguments.fail_if_worse / 100
+    found = compare(a, b, across=arguments.across, limit=limit)
     if arguments.json:
         print(found.model_dump_json(exclude_none=True), file=standard_output())
-        for words in (*(one.reason for one in found.refused), *found.failures, *found.too_wide):
-            print(printable(words), file=sys.stderr)
+        reasons = [refusal.reason for refusal in found.refused]
+        for reason in (*reasons, *found.failures, *found.too_wide):
+            print(printable(reason), file=sys.stderr)
     else:
         print_comparison(found)
     if found.failures:
@@ -94,12 +96,17 @@ def _sides(arguments: argparse.Namespace, name: str) -> list[Side]:
 
 def _published(label: str, own: Sequence[Side]) -> list[Side]:
     """Return the nearest published results of measurements."""
-    found = [side for one in own if (side := published_side(label, one)) is not None]
-    if not found:
-        raise UserError(
-            f"nothing is published of {', '.join(f'{one.name} on {one.device}' for one in own)}"
-            if own
-            else "both are published results",
-            "docs/published.md lists the models; name a result.json of one of them",
-        )
-    return found
+    found, unknown = [], []
+    for side in own:
+        published = published_side(label, side)
+        if published is not None:
+            found.append(published)
+        else:
+            unknown.append(f"{side.name} on {side.device}")
+    if found:
+        return found
+    problem = "both are published results"
+    if unknown:
+        problem = f"nothing is published of {', '.join(unknown)}"
+    remedy = "docs/published.md lists the models; name a result.json of one of them"
+    raise UserError(problem, remedy)

@@ -75,8 +75,13 @@ def script(shell: str) -> str:
     for place, words in sorted(cases.items(), key=lambda case: ("|" not in case[0], -len(case[0]))):
         where, _, option = place.partition("|")
         command, _, action = where.partition(" ")
-        # Where a command has no action, its second word is anything.
-        pattern = f'"{command} "' + (f'"{action} "' if action else "*" if command else '" "')
+        pattern = f'"{command} "'
+        if action:
+            pattern += f'"{action} "'
+        elif command:
+            pattern += "*"  # where a command has no action, its second word is anything
+        else:
+            pattern += '" "'
         rows.append(f"    {pattern}{option or '*'}) found='{' '.join(words)}' ;;\n")
     return (_ZSH if shell == "zsh" else _BASH).format(cases="".join(rows))
 

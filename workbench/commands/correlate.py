@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...daemon.commands import Options
@@ -20,7 +20,9 @@ def run(arguments: argparse.Namespace) -> int:
     from ..tables.recorded_log import find_zone
 
     check_output(arguments.output)
-    zone = None if arguments.timezone is None else find_zone(arguments.timezone)
+    zone = None
+    if arguments.timezone is not None:
+        zone = find_zone(arguments.timezone)
     given = read_given(arguments.runs)
     telemetry = read_log(arguments.telemetry, interval_seconds=arguments.interval)
     found = correlate_recorded(
@@ -40,22 +42,28 @@ def run(arguments: argparse.Namespace) -> int:
     for document in found.documents:
         if "failed_requests" in document:
             print(*map(printable, described(document)), sep="\n", file=sys.stderr)
-    ok = sum(document["outcome"] == "ok" for document in found.documents)
+    paired = [document for document in found.documents if document["outcome"] == "ok"]
     print(
-        f"{len(found.documents) + len(found.problems)} runs: {ok} with telemetry,"
-        f" {len(found.documents) - ok} outside the log, {len(found.problems)} refused",
+        f"{len(found.documents) + len(found.problems)} runs: {len(paired)} with telemetry,"
+        f" {len(found.documents) - len(paired)} outside the log, {len(found.problems)} refused",
         file=sys.stderr,
     )
-    columns = map(signals.split, map(str, telemetry))
-    has_rails = any(column is not None and column[0] is signals.RAIL_POWER for column in columns)
-    for remark in _remarks(found.documents, has_rails=has_rails):
+    for remark in _remarks(paired, has_rails=_has_rails(telemetry)):
         print(f"tegrascope: {remark}", file=sys.stderr)
-    return 1 if found.problems or not ok else 0
+    return 1 if found.problems or not paired else 0
 
 
-def _remarks(documents: Sequence[Mapping[str, Any]], *, has_rails: bool) -> Iterator[str]:
+def _has_rails(columns: Iterable[object]) -> bool:
+    """Return whether a column of a log is the power of a rail."""
+    for name in columns:
+        column = signals.split(str(name))
+        if column is not None and column[0] is signals.RAIL_POWER:
+            return True
+    return False
+
+
+def _remarks(paired: Sequence[Mapping[str, Any]], *, has_rails: bool) -> Iterator[str]:
     """Yield why runs with telemetry have no energy, or energy without an interval."""
-    paired = [document for document in documents if document["outcome"] == "ok"]
     assumed = [document for document in paired if "times_assumed" in document["quality"]]
     if assumed:
         yield (
@@ -74,15 +82,18 @@ def _remarks(documents: Sequence[Mapping[str, Any]], *, has_rails: bool) -> Iter
             f"{len(without_rails)} of {len(paired)} runs have no energy, because the readings of"
             " the rails do not cover them: look for gaps in the log"
         )
-    without_total = [
-        document for document in paired if _rails_of(document) and not _has_total(document)
-    ]
+    without_total = 0
+    rails: set[str] = set()
+    for document in paired:
+        if _rails_of(document) and not document["energy"]["total_rails"]:
+            without_total += 1
+            rails.update(_rails_of(document))
     if without_total:
-        names = " ".join(sorted({name for one in without_total for name in _rails_of(one)}))
         yield (
-            f"{len(without_total)} of {len(paired)} runs have the energy of rails and none of the"
-            f" module, because no known rule says which of these add up to it: {names} (a Thor"
-            " needs VIN, which some of its releases do not print)"
+            f"{without_total} of {len(paired)} runs have the energy of rails and none of the"
+            f" module, because no known rule says which of these add up to it:"
+            f" {' '.join(sorted(rails))} (a Thor needs VIN, which some of its releases do not"
+            " print)"
         )
 
 
@@ -90,10 +101,6 @@ def _rails_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     energy = document.get("energy") or {}
     rails: Mapping[str, Any] = energy.get("rails", {})
     return rails
-
-
-def _has_total(document: Mapping[str, Any]) -> bool:
-    return bool(document["energy"]["total_rails"])
 
 
 EXAMPLE = (

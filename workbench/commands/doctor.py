@@ -48,7 +48,13 @@ def run(arguments: argparse.Namespace) -> int:
             print(line, flush=True)
         found = list(kept)
         print(summary(found))
-    return CHECK_SAYS_NO if any(finding.blocking for finding in found) else GOOD
+    return CHECK_SAYS_NO if _blocking(found) else GOOD
+
+
+def _blocking(found: Iterable[Finding]) -> list[str]:
+    """Return the names of the checks that make the main job impossible, each once."""
+    names = [finding.check for finding in found if finding.blocking]
+    return list(dict.fromkeys(names))
 
 
 def make_context(machine: Machine, config_path: Path | None, state_dir: Path | None) -> Context:
@@ -65,7 +71,8 @@ def make_context(machine: Machine, config_path: Path | None, state_dir: Path | N
     config = Config()
     problems: tuple[str, ...] = ()
     try:
-        config = config if config_path is None else load_config(config_path)
+        if config_path is not None:
+            config = load_config(config_path)
     except ConfigError as error:
         problems = error.problems
     except UserError as error:
@@ -104,6 +111,7 @@ def _run(
 
     def work() -> None:
         try:
+            # One by one: what is found before a check hangs is reported.
             for finding in check(context):
                 findings.append(finding)
         except Exception as error:
@@ -113,8 +121,10 @@ def _run(
     found = list(findings)  # a copy: a thread that is late goes on
     if not is_in_time:
         problems = [f"no answer within {seconds:g} s after {len(found)} finding(s)"]
-    remedy = "see dmesg; if it persists, report this line"
-    return [*found, *(Check(name).broken(problem, remedy) for problem in problems)]
+    for problem in problems:
+        remedy = "see dmesg; if it persists, report this line"
+        found.append(Check(name).broken(problem, remedy))
+    return found
 
 
 _WIDTH = 80
@@ -139,9 +149,10 @@ def as_lines(found: Iterable[Finding], colour: bool) -> Iterator[str]:
         )
         first, *rest = lines or [""]
         yield f"  {painted(f'{finding.level:<7}', _COLOURS[finding.level])}  {first}"
-        yield from (_INDENT + line for line in rest)
         if finding.remedy is not None:
-            yield from (_INDENT + line for line in _remedy_lines(printable(finding.remedy)))
+            rest += _remedy_lines(printable(finding.remedy))
+        for line in rest:
+            yield _INDENT + line
 
 
 def _remedy_lines(remedy: str) -> list[str]:
@@ -159,12 +170,14 @@ def summary(found: Sequence[Finding]) -> str:
 
     A reason that one line of configuration removes is followed by that line.
     """
-    blocking = [finding.check for finding in found if finding.blocking]
+    blocking = _blocking(found)
     if not blocking:
         return "The main job can be done: telemetry, and every configured workload."
-    lines = [f"The main job can't be done; it is stopped by: {', '.join(dict.fromkeys(blocking))}."]
-    missing = [finding.facts["write"] for finding in found if "write" in finding.facts]
-    lines += [f"Write this line into a file, and name it with -c: {line}" for line in missing]
+    lines = [f"The main job can't be done; it is stopped by: {', '.join(blocking)}."]
+    for finding in found:
+        if "write" in finding.facts:
+            line = finding.facts["write"]
+            lines.append(f"Write this line into a file, and name it with -c: {line}")
     return "\n".join(lines)
 
 
@@ -180,10 +193,12 @@ class Examination(Record):
 
 def as_document(found: Sequence[Finding]) -> Examination:
     """Return the report for programs; docs/doctor.md describes it."""
-    levels = [finding.level for finding in found]
+    counts = dict.fromkeys(_COLOURS, 0)
+    for finding in found:
+        counts[finding.level] += 1
     return Examination(
         version=__version__,
-        ok=not any(finding.blocking for finding in found),
-        counts={level: levels.count(level) for level in _COLOURS},
+        ok=not _blocking(found),
+        counts=counts,
         findings=tuple(found),
     )

@@ -69,8 +69,11 @@ def list_engines(arguments: argparse.Namespace) -> int:
         return GOOD
     now_ns = time.time_ns()
     print_table(_TITLES, [_row(entry, now_ns) for entry in entries])
-    total = sum(entry.sidecar.plan_bytes for entry in entries)
-    print(f"{len(entries)} engine(s), {total / 1e6:.1f} MB in {directory}", file=sys.stderr)
+    total_bytes = 0
+    for entry in entries:
+        total_bytes += entry.sidecar.plan_bytes
+    megabytes = total_bytes / 1e6
+    print(f"{len(entries)} engine(s), {megabytes:.1f} MB in {directory}", file=sys.stderr)
     return GOOD
 
 
@@ -88,34 +91,59 @@ def show_engine(arguments: argparse.Namespace) -> int:
         document = _for_programs(entry, layers)
         print(document.model_dump_json(exclude_none=True, indent=1), file=standard_output())
         return GOOD
+    computing = [layer for layer in layers if not is_constant(layer.name, layer.kind)]
+    facts = _facts_of(sidecar, computing)
+    if computing:
+        print_document([Facts(facts), layer_table(computing, is_page=True)])
+    else:
+        print_document([Facts(facts)])
+    return GOOD
+
+
+def _facts_of(sidecar: EngineFacts, layers: Sequence[EngineLayer]) -> dict[str, str | None]:
+    """Return what is known of an engine, for people; its layers only as a number."""
     built = sidecar.built
-    shown = [layer for layer in layers if not is_constant(layer.name, layer.kind)]
-    nodes = {node for layer in shown for node in layer.nodes}
     facts = {
         "engine": sidecar.key,
         "model": sidecar.model,
         "built": datetime.fromtimestamp(sidecar.built_wall_ns / 1e9).isoformat(" ", "seconds"),
-        "took": None if built.build_seconds is None else duration_of(built.build_seconds),
+        "took": None,
         "size": amount(sidecar.plan_bytes, "B"),
-        **{name.replace("_", " "): text for name, text in sidecar.parts.items() if name != "model"},
-        "layer types": ", ".join(f"{name} {count}" for name, count in built.layer_types.items()),
-        "placement": built.placement.verdict,
-        "int8 scales": built.int8_scales,
-        "notes": "; ".join(built.notes),
-        "layers": f"{len(shown)}, made of {len(nodes)} ONNX nodes" if shown else "not recorded",
     }
-    print_document([Facts(facts), *([layer_table(shown, is_page=True)] if shown else [])])
-    return GOOD
+    if built.build_seconds is not None:
+        facts["took"] = duration_of(built.build_seconds)
+    for name, text in sidecar.parts.items():
+        if name != "model":
+            facts[name.replace("_", " ")] = text
+    nodes: set[str] = set()
+    for layer in layers:
+        nodes.update(layer.nodes)
+    types = [f"{name} {count}" for name, count in built.layer_types.items()]
+    facts["layer types"] = ", ".join(types)
+    facts["placement"] = built.placement.verdict
+    facts["int8 scales"] = built.int8_scales
+    facts["notes"] = "; ".join(built.notes)
+    facts["layers"] = f"{len(layers)}, made of {len(nodes)} ONNX nodes"
+    if not layers:
+        facts["layers"] = "not recorded"
+    return facts
 
 
 def build_engines(arguments: argparse.Namespace) -> int:
     """Build an engine for each device, in a process of its own, and run it once."""
-    results = {device: _build(arguments, device) for device in arguments.on}
+    worst = GOOD
+    engines = {}
+    for device in arguments.on:
+        status, built = _build(arguments, device)
+        worst = max(worst, status)
+        if built is not None:
+            engines[device] = built
+            if not arguments.json:
+                _print_built(device, built)
     if arguments.json:
-        built = {device: found[0] for device, (_, found) in results.items() if found}
-        document = EngineBuilds(engines=built)
+        document = EngineBuilds(engines=engines)
         print(document.model_dump_json(exclude_none=True), file=standard_output())
-    return max(status for status, _ in results.values())
+    return worst
 
 
 def prune_engines(arguments: argparse.Namespace) -> int:
@@ -132,11 +160,17 @@ def prune_engines(arguments: argparse.Namespace) -> int:
     if arguments.older_than is not None:
         limit_ns = time.time_ns() - int(arguments.older_than * 1e9)
         removed = [entry for entry in entries if entry.used_wall_ns < limit_ns]
-    sizes = [cache.remove(entry) for entry in removed]
+    count, freed_bytes = 0, 0
+    for entry in removed:
+        size = cache.remove(entry)
+        if size is not None:
+            count += 1
+            freed_bytes += size
     cache.sweep()
-    freed = [size for size in sizes if size is not None]
-    busy = f", {len(sizes) - len(freed)} in use stay" if len(freed) < len(sizes) else ""
-    print(f"{len(freed)} engine(s) removed, {sum(freed) / 1e6:.1f} MB{busy}", file=sys.stderr)
+    message = f"{count} engine(s) removed, {freed_bytes / 1e6:.1f} MB"
+    if count < len(removed):
+        message += f", {len(removed) - count} in use stay"
+    print(message, file=sys.stderr)
     return GOOD
 
 
@@ -144,7 +178,7 @@ def calibrate(arguments: argparse.Namespace) -> int:
     """Make a calibration cache of a model from inputs, in a worker on the GPU."""
     input_files(arguments.data)
     check_output(arguments.output)
-    status, found = _work(
+    status, built = _work(
         arguments,
         "gpu",
         precision="int8",
@@ -155,17 +189,21 @@ def calibrate(arguments: argparse.Namespace) -> int:
         calibration_file=str(arguments.output.absolute()),
         preprocess=arguments.preprocess,
     )
-    if found:
+    if built is not None:
         scales = parse_calibration(arguments.output.read_text(encoding="utf-8")).scales
         print(f"{arguments.output}: {len(scales)} scales; use it as calibration: or --calibration")
     return status
 
 
-def _build(arguments: argparse.Namespace, device: str) -> tuple[int, list[Built]]:
-    status, found = _work(
+def _build(arguments: argparse.Namespace, device: str) -> tuple[int, Built | None]:
+    """Build the engine of a device, as the arguments describe it."""
+    backend = default_backend(device)
+    if arguments.standalone:
+        backend = LOADABLE_BACKEND
+    return _work(
         arguments,
         device,
-        backend=LOADABLE_BACKEND if arguments.standalone else default_backend(device),
+        backend=backend,
         precision=arguments.precision,
         fallback=arguments.fallback,
         optimization_level=arguments.level,
@@ -175,23 +213,28 @@ def _build(arguments: argparse.Namespace, device: str) -> tuple[int, list[Built]
         shapes=dict(arguments.shape),
         rebuild=arguments.again,
     )
-    for built in () if arguments.json else found:
-        took = f"built in {built.build_seconds or 0:.1f} s"
-        if built.circumstances is not None and built.circumstances.waited_seconds:
-            took += f" after waiting {built.circumstances.waited_seconds:.0f} s for other builds"
-        how = "was there already" if built.is_cached else took
-        types = ", ".join(f"{count} {name}" for name, count in built.layer_types.items())
-        print(
-            f"{device}: engine {(built.engine_key or '')[:12]} {how},"
-            f" {(built.engine_bytes or 0) / 1e6:.1f} MB,"
-            f" layers: {types or 'unknown'}, {built.placement.verdict}"
-        )
-        for note in built.notes:
-            print(f"  {printable(note)}")
-    return status, found
 
 
-def _work(arguments: argparse.Namespace, device: str, **changes: object) -> tuple[int, list[Built]]:
+def _print_built(device: str, built: Built) -> None:
+    """Print one line about an engine, and what its builder noted below it."""
+    how = f"built in {built.build_seconds or 0:.1f} s"
+    if built.is_cached:
+        how = "was there already"
+    elif built.circumstances is not None and built.circumstances.waited_seconds:
+        how += f" after waiting {built.circumstances.waited_seconds:.0f} s for other builds"
+    types = [f"{count} {name}" for name, count in built.layer_types.items()]
+    print(
+        f"{device}: engine {(built.engine_key or '')[:12]} {how},"
+        f" {(built.engine_bytes or 0) / 1e6:.1f} MB,"
+        f" layers: {', '.join(types) or 'unknown'}, {built.placement.verdict}"
+    )
+    for note in built.notes:
+        print(f"  {printable(note)}")
+
+
+def _work(
+    arguments: argparse.Namespace, device: str, **changes: object
+) -> tuple[int, Built | None]:
     """Build an engine in a worker and run it once; return the exit status and the record."""
     fields = {
         "run_id": new_run_id(),
@@ -206,36 +249,41 @@ def _work(arguments: argparse.Namespace, device: str, **changes: object) -> tupl
         "count": 1,
     }
     order = Order.model_validate(fields | changes)
-    found: list[Built] = []
+    loaded: Built | None = None
 
     def on_event(event: RunEvent) -> None:
+        nonlocal loaded
         if isinstance(event, Phase) and event.edge == "begin" and event.phase in _PHASES:
             print(f"{device}: {_PHASES[event.phase]} …", file=sys.stderr)
         elif isinstance(event, Progress):
             print(f"{device}: {printable(event.doing)} …", file=sys.stderr)
         elif isinstance(event, Loaded) and event.built is not None:
-            found.append(event.built)
+            loaded = event.built
 
     with closing(Executor(device)) as executor:
         finished = executor.run(order, _LONGEST_SECONDS, on_event)
     if finished.outcome == "ok":
-        return GOOD, found
-    is_available = finished.skip_reason != "unavailable"
-    for line in finished.worker_log if is_available else ():
-        print(f"  | {printable(line)}", file=sys.stderr)
+        return GOOD, loaded
+    status = CHECK_SAYS_NO
+    if finished.skip_reason != "unavailable":
+        status = FAILED
+        for line in finished.worker_log:
+            print(f"  | {printable(line)}", file=sys.stderr)
     print(f"tegrascope: {device}: {printable(finished.reason or '')}", file=sys.stderr)
-    return FAILED if is_available else CHECK_SAYS_NO, []
+    return status, None
 
 
 def _row(entry: Entry, now_ns: int) -> tuple[str, ...]:
     sidecar, built, parts = entry.sidecar, entry.sidecar.built, entry.sidecar.parts
     precision = next(iter(built.layer_types), parts.get("precision", "-"))
+    if built.int8_scales == "dummy":
+        precision += " (dummy)"
     return (
         sidecar.key[:12],
         sidecar.model,
         parts.get("device", "-"),
         parts.get("batch", "-"),
-        f"{precision} (dummy)" if built.int8_scales == "dummy" else precision,
+        precision,
         f"{sidecar.plan_bytes / 1e6:.1f}",
         built.placement.verdict,
         age((now_ns - entry.used_wall_ns) / 1e9),

@@ -66,15 +66,20 @@ class Tally:
         print(f"tegrascope: {printable(str(problem))}", file=sys.stderr)
 
     def __str__(self) -> str:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in self.skipped.items())
-        skipped = f"{self.skipped.total()} skipped{f' ({reasons})' if reasons else ''}"
-        words = f"; {self.unparsed_words} words not understood" if self.unparsed_words else ""
-        return f"{self.lines} lines: {self.records} records, {skipped}{words}"
+        text = f"{self.lines} lines: {self.records} records, {self.skipped.total()} skipped"
+        if self.skipped:
+            reasons = [f"{count} {reason}" for reason, count in self.skipped.items()]
+            text += f" ({', '.join(reasons)})"
+        if self.unparsed_words:
+            text += f"; {self.unparsed_words} words not understood"
+        return text
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Turn tegrastats lines into records, and print the counts."""
-    kind: Any = arguments.format or ("dataset" if arguments.cluster else "jsonl")
+    kind: Any = arguments.format
+    if kind is None:
+        kind = "dataset" if arguments.cluster else "jsonl"
     if arguments.cluster and kind != "dataset":
         arguments.misuse("--cluster writes a dataset; leave out -f")
     if kind == "dataset":

@@ -24,7 +24,15 @@ from ..prove.report import (
     verdict_line,
     write,
 )
-from ..prove.runner import CHECKS, TIME_OVER, SavedEvidence, ask_sudo, gather, root_list, verdicts
+from ..prove.runner import (
+    CHECKS,
+    SavedEvidence,
+    ask_sudo,
+    gather,
+    lacks_time,
+    root_list,
+    verdicts,
+)
 from ..prove.scrub import private_words
 
 EXAMPLE = (
@@ -85,20 +93,16 @@ def examine(
         )
     board.without_root = arguments.no_sudo
     if not arguments.no_sudo:
-        if board.machine.uid != 0:
-            print("Root is used for:", file=sys.stderr)
-            for about in dict.fromkeys(root_list(arguments.quick)):
-                print(f"  {about}", file=sys.stderr)
-        board.sudo = ask_sudo(board)
+        _allow_root(board, arguments.quick)
     model = board.machine.text("/proc/device-tree/model") or "unknown"
     memory = SavedEvidence(state, f"{model}, user {board.machine.uid}")
     if memory.found:
         print(f"goes on after {len(memory.found)} of {len(probes())} steps", file=sys.stderr)
-    begin, told = time.monotonic(), set[str]()
+    begin, printed = time.monotonic(), set[str]()
     quick, changes = arguments.quick, arguments.allow_changes
     steps = gather(board, memory, quick=quick, changes=changes, seconds=seconds)
     for name in steps:
-        _tell(memory, told)
+        _print_new_verdicts(memory, printed)
         number = list(probes()).index(name) + 1
         spent = time.monotonic() - begin
         about = probes()[name].about
@@ -109,16 +113,27 @@ def examine(
     by_hand = len(found) - len(CHECKS)
     print(f"{by_hand} more are checked by hand, with the commands of docs/on-a-board.md")
     write(path, memory.found, private_words(board.machine))
-    if all(one.missing != TIME_OVER for one in memory.found.values()):
+    if not lacks_time(memory.found):
         memory.forget()
-    totals = ", ".join(f"{count} {state}" for state, count in counts(found.values()).items())
-    print(f"{totals}; see all of {path}: tegrascope prove --show {path}", file=sys.stderr)
+    totals = [f"{count} {state}" for state, count in counts(found.values()).items()]
+    print(
+        f"{', '.join(totals)}; see all of {path}: tegrascope prove --show {path}", file=sys.stderr
+    )
     return GOOD
 
 
-def _tell(memory: SavedEvidence, told: set[str]) -> None:
-    """Print each new verdict that evidence has just decided."""
+def _allow_root(board: BoardAccess, quick: bool) -> None:
+    """Print what root is used for, and ask for the password once."""
+    if board.machine.uid != 0:
+        print("Root is used for:", file=sys.stderr)
+        for about in dict.fromkeys(root_list(quick)):
+            print(f"  {about}", file=sys.stderr)
+    board.sudo = ask_sudo(board)
+
+
+def _print_new_verdicts(memory: SavedEvidence, printed: set[str]) -> None:
+    """Print each verdict that evidence has just decided."""
     for name, verdict in verdicts(memory.found).items():
-        if verdict.state in ("proved", "refuted") and name not in told:
-            told.add(name)
+        if verdict.state in ("proved", "refuted") and name not in printed:
+            printed.add(name)
             print(f"  {verdict.state}: {beliefs()[name].belief}", file=sys.stderr)

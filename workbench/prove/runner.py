@@ -31,6 +31,11 @@ def verdicts(found: Mapping[str, Evidence]) -> dict[str, Decision]:
     return {name: verdict_of(name, CHECKS, found) for name in beliefs()}
 
 
+def lacks_time(found: Mapping[str, Evidence]) -> bool:
+    """Return whether a probe was left out because the time was over."""
+    return TIME_OVER in [evidence.missing for evidence in found.values()]
+
+
 class SavedEvidence:
     """The evidence so far in a file, and the change of the board that is to be undone."""
 
