@@ -12,6 +12,7 @@ With ``--own-python`` it is ``tegrascope-jetpack5_VERSION_ARCH.deb``, which brin
 import argparse
 import email
 import email.utils
+import fnmatch
 import gzip
 import os
 import re
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from email.message import Message
 from pathlib import Path
 
@@ -104,13 +105,13 @@ def fetch(requirements: list[str], python: str, arch: str, target: Path) -> None
 def metadata(wheel: Path) -> Message:
     """Return what a wheel says of itself."""
     with zipfile.ZipFile(wheel) as opened:
-        name = next(one for one in opened.namelist() if one.endswith(".dist-info/METADATA"))
-        return email.message_from_bytes(opened.read(name))
+        names = fnmatch.filter(opened.namelist(), "*.dist-info/METADATA")
+        return email.message_from_bytes(opened.read(names[0]))
 
 
 def required(lines: Iterable[str], python: str, arch: str) -> list[Requirement]:
     """Return what applies on that Python; pip would judge by the one that runs it."""
-    there = {
+    environment = {
         "python_version": python,
         "python_full_version": f"{python}.0",
         "platform_machine": MACHINES[arch],
@@ -121,8 +122,11 @@ def required(lines: Iterable[str], python: str, arch: str) -> list[Requirement]:
         "platform_python_implementation": "CPython",
         "extra": "",
     }
-    found = map(Requirement, lines)
-    return [one for one in found if one.marker is None or one.marker.evaluate(there)]
+    applying = []
+    for requirement in map(Requirement, lines):
+        if requirement.marker is None or requirement.marker.evaluate(environment):
+            applying.append(requirement)
+    return applying
 
 
 def project(wheel: Path) -> str:
@@ -133,45 +137,57 @@ def project(wheel: Path) -> str:
 def unpacked_bytes(wheel: Path) -> int:
     """Return the size of what a wheel installs."""
     with zipfile.ZipFile(wheel) as opened:
-        return sum(one.file_size for one in opened.infolist())
+        return sum(file.file_size for file in opened.infolist())
 
 
 def gather(wheels: Path, python: str, arch: str) -> int:
     """Fetch all that our wheel needs on one Python, directly or not; return its size installed."""
     (own,) = wheels.glob("tegrascope-*.whl")
-    unread = [own]
-    asked = required(REQUIREMENTS[arch], python, arch)
-    wanted = {one.name: one.specifier for one in asked if one.name != "tegrascope"}
+    wanted: dict[str, SpecifierSet] = {}
+    for requirement in required(REQUIREMENTS[arch], python, arch):
+        if requirement.name != "tegrascope":
+            wanted[requirement.name] = requirement.specifier
     with tempfile.TemporaryDirectory() as scratch:
-        mine = Path(scratch)
+        fetched = Path(scratch)
+        unread = [own]
         while unread:
             for wheel in unread:
-                for one in required(metadata(wheel).get_all("Requires-Dist", ()), python, arch):
-                    name = canonicalize_name(one.name)
-                    wanted[name] = wanted.get(name, SpecifierSet()) & one.specifier
-            there = {project(path): path for path in mine.glob("*.whl")}
-            missing = []
-            for name, versions in wanted.items():
-                found = there.get(name)
-                if found and not versions.contains(found.name.split("-")[1], prereleases=True):
-                    found.unlink()  # another one has asked for less of it since
-                    found = None
-                if found is None:
-                    missing.append(f"{name}{versions}")
+                lines = metadata(wheel).get_all("Requires-Dist", ())
+                for requirement in required(lines, python, arch):
+                    name = canonicalize_name(requirement.name)
+                    wanted[name] = wanted.get(name, SpecifierSet()) & requirement.specifier
+            missing = remove_unfit(fetched, wanted)
+            before = set(fetched.glob("*.whl"))
             if missing:
-                fetch(missing, python, arch, mine)
-            before = set(there.values())
-            unread = [path for path in mine.glob("*.whl") if missing and path not in before]
-        for path in mine.glob("*.whl"):
+                fetch(missing, python, arch, fetched)
+            unread = [path for path in fetched.glob("*.whl") if path not in before]
+        for path in fetched.glob("*.whl"):
             shutil.copy(path, wheels / path.name)
-        return sum(map(unpacked_bytes, (own, *mine.glob("*.whl"))))
+        return sum(map(unpacked_bytes, (own, *fetched.glob("*.whl"))))
+
+
+def remove_unfit(fetched: Path, wanted: Mapping[str, SpecifierSet]) -> list[str]:
+    """Remove wheels that do not fit, and return the requirements that have no wheel.
+
+    A wheel that fitted may no longer do so, because another one has bounded its version since.
+    """
+    wheels = {project(path): path for path in fetched.glob("*.whl")}
+    missing = []
+    for name, versions in wanted.items():
+        wheel = wheels.get(name)
+        if wheel is None:
+            missing.append(f"{name}{versions}")
+        elif not versions.contains(wheel.name.split("-")[1], prereleases=True):
+            wheel.unlink()
+            missing.append(f"{name}{versions}")
+    return missing
 
 
 def describe(wheel: Path) -> str:
     """Return one line on a wheel and its license."""
-    told = metadata(wheel)
-    names = [one for one in told.get_all("Classifier", ()) if one.startswith("License ::")]
-    stated = [told["License-Expression"], *names, told["License"]]
+    fields = metadata(wheel)
+    classifiers = fnmatch.filter(fields.get_all("Classifier", ()), "License ::*")
+    stated = [fields["License-Expression"], *classifiers, fields["License"]]
     license_name = next(filter(None, stated), "in the wheel").splitlines()[0]
     return f" {wheel.name}: {license_name.rpartition(':: ')[2]}\n"
 
@@ -181,8 +197,9 @@ def lay_out(tree: Path, version: str, arch: str) -> None:
 
     def write(where: str, text: str) -> None:
         (tree / where).parent.mkdir(parents=True, exist_ok=True)
-        packed = where.startswith("usr/share") and where.endswith(".gz")
-        content = gzip.compress(text.encode(), mtime=0) if packed else text.encode()
+        content = text.encode()
+        if where.startswith("usr/share") and where.endswith(".gz"):
+            content = gzip.compress(content, mtime=0)
         (tree / where).write_bytes(content)
 
     for path in sorted((ROOT / "systemd").iterdir()):
@@ -222,9 +239,10 @@ def add_control(tree: Path, version: str, arch: str, needed: str, more: int) -> 
     control = tree / "DEBIAN"
     control.mkdir()
     text = (HERE / "control.in").read_text(encoding="utf-8")
-    told = {"version": version, "arch": arch, "size": size // 1024, "needed": needed}
-    (control / "control").write_text(text.format(**told), encoding="utf-8")
-    (control / "conffiles").write_text("".join(f"/{where}\n" for where in SETTINGS))
+    fields = {"version": version, "arch": arch, "size": size // 1024, "needed": needed}
+    (control / "control").write_text(text.format(**fields), encoding="utf-8")
+    settings = [f"/{where}\n" for where in SETTINGS]
+    (control / "conffiles").write_text("".join(settings))
     (control / "triggers").write_text("interest-noawait /usr/bin/python3\n")
     for name in ("postinst", "prerm", "postrm"):
         shutil.copy(HERE / name, control)
@@ -248,23 +266,25 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "dist")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
-    # It sorts before the package that uses the system's Python, which replaces it one day.
-    version = arguments.version + "~jetpack5" * arguments.own_python
-    pythons = (OWN_PYTHON,) if arguments.own_python else arguments.python
-    needed = "" if arguments.own_python else depends(pythons)
+    if arguments.own_python:
+        # It sorts before the package that uses the system's Python, which replaces it one day.
+        name, version = "tegrascope-jetpack5", f"{arguments.version}~jetpack5"
+        pythons, needed = (OWN_PYTHON,), ""
+    else:
+        name, version = "tegrascope", arguments.version
+        pythons, needed = arguments.python, depends(arguments.python)
     for arch in arguments.arch:
         with tempfile.TemporaryDirectory() as scratch:
             tree = Path(scratch) / "tree"
             wheels = tree / "usr/lib/tegrascope/wheels"
             wheels.mkdir(parents=True)
             own_wheel(wheels)
-            more = max(gather(wheels, python, arch) for python in pythons)
+            sizes = [gather(wheels, python, arch) for python in pythons]
             if arguments.own_python:
                 add_python(tree, arch)
             lay_out(tree, version, arch)
-            add_control(tree, version, arch, needed, more)
+            add_control(tree, version, arch, needed, max(sizes))
             run("chmod", "-R", "u=rwX,go=rX", str(tree))
-            name = "tegrascope-jetpack5" if arguments.own_python else "tegrascope"
             package = arguments.output / f"{name}_{arguments.version}_{arch}.deb"
             run(
                 "dpkg-deb",

@@ -27,7 +27,8 @@ def run(*argv: str) -> None:
 
 def unpack(arch: str, root: Path) -> "list[Path]":
     """Unpack Debian's Python and all that it needs; return the packages."""
-    if missing := [name for name in ("mmdebstrap", "patchelf") if not shutil.which(name)]:
+    missing = [name for name in ("mmdebstrap", "patchelf") if not shutil.which(name)]
+    if missing:
         sys.exit(f"own_python.py: {' and '.join(missing)} missing: apt install {' '.join(missing)}")
     wanted = f"--include=python{VERSION}-minimal,libpython{VERSION}-stdlib"
     keep = ("--variant=extract", "--skip=cleanup/apt/cache", f"--architectures={arch}", wanted)
@@ -57,10 +58,10 @@ def add_python(tree: Path, arch: str) -> None:
         program = home / "bin" / f"python{VERSION}"
         shutil.copyfile(root / f"usr/bin/python{VERSION}", program)
         program.chmod(0o755)
-        patterns = ("lib/*-linux-gnu/lib*.so.*", "usr/lib/*-linux-gnu/lib*.so.*")
-        for path in (path for pattern in patterns for path in root.glob(pattern)):
-            if re.search(r"\.so(\.\d+){1,2}$", path.name):
-                shutil.copyfile(path, home / "lib" / path.name)
+        for folder in ("lib", "usr/lib"):
+            for path in root.glob(f"{folder}/*-linux-gnu/lib*.so.*"):
+                if re.search(r"\.so(\.\d+){1,2}$", path.name):
+                    shutil.copyfile(path, home / "lib" / path.name)
         (loader,) = root.glob(f"lib/*-linux-gnu/{LOADERS[arch]}")
         shutil.copyfile(loader, home / "lib" / loader.name)
         (home / "lib" / loader.name).chmod(0o755)

@@ -57,8 +57,8 @@ def changes(changelog: str, version: str) -> str:
         ValueError: The changelog has no dated section of it, or lists changes above it.
     """
     sections = re.split(r"^## ", changelog, flags=re.MULTILINE)[1:]
-    listed = [one for one in sections if one.partition("\n")[2].strip()]
-    heading, _, text = (listed or [""])[0].partition("\n")
+    with_changes = [section for section in sections if section.partition("\n")[2].strip()]
+    heading, _, text = (with_changes or [""])[0].partition("\n")
     if not re.fullmatch(rf"{re.escape(version)} \(\d{{4}}-\d\d-\d\d\)", heading):
         raise ValueError(
             f"__init__.py has version {version}, and the changes on top of CHANGELOG.md are "
@@ -83,13 +83,14 @@ def packed_again(sdist: Path, epoch: int) -> None:
     """Write an sdist again: sorted, without owners and times of this machine."""
     packed = io.BytesIO()
     with tarfile.open(sdist) as old, tarfile.open(fileobj=packed, mode="w") as new:
-        for one in sorted(old.getmembers(), key=lambda member: member.name):
-            one.uid = one.gid = 0
-            one.uname = one.gname = ""
-            one.mtime = epoch
-            one.pax_headers = {}
-            one.mode = 0o755 if one.isdir() or one.mode & 0o100 else 0o644
-            new.addfile(one, old.extractfile(one) if one.isfile() else None)
+        for member in sorted(old.getmembers(), key=lambda member: member.name):
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            member.mtime = epoch
+            member.pax_headers = {}
+            is_executable = member.isdir() or member.mode & 0o100
+            member.mode = 0o755 if is_executable else 0o644
+            new.addfile(member, old.extractfile(member) if member.isfile() else None)
     sdist.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
 
 
@@ -136,10 +137,9 @@ def build(commit: str, target: Path, arguments: argparse.Namespace) -> None:
         (target / "changes.md").write_text(text, encoding="utf-8")
     for package in sorted(target.glob("*.deb")):
         write_sbom(package, package.with_suffix(".cdx.json"), version, epoch)
-    sums = [
-        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
-        for path in sorted(target.iterdir())
-    ]
+    sums = []
+    for path in sorted(target.iterdir()):
+        sums.append(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n")
     (target / "SHA256SUMS").write_text("".join(sums))
     if arguments.key:
         write_repository(target, arguments.key, epoch)
@@ -208,7 +208,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             again = Path(scratch)
             build(commit, again, arguments)
-            same = [one for one in files(target) if filecmp.cmp(target / one, again / one, False)]
+            same, _, _ = filecmp.cmpfiles(target, again, files(target), shallow=False)
             differing = (files(target) | files(again)) - set(same)
         if differing:
             sys.exit(f"two builds differ: {', '.join(sorted(map(str, differing)))}")
