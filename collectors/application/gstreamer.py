@@ -103,17 +103,22 @@ class ElementWatch:
         Raises:
             UserError: There are none; it says what was seen in place of them.
         """
-        used = [one for one in self._processes.values() if one.first_ns is not None]
-        if not used:
-            raise self._nothing()
         starts, latencies = array("q"), array("q")
-        for one in used:
-            starts.extend(one.started_ns + at for at in one.start_ns)
-            latencies.extend(one.latency_ns)
-        begin_ns = min(one.started_ns + (one.first_ns or 0) for one in used)
-        end_ns = max(one.started_ns + one.last_ns for one in used)
-        left, entered = sum(one.left for one in used), sum(one.entered for one in used)
-        return Buffers(left or entered, begin_ns, end_ns, starts, latencies)
+        begins: list[int] = []
+        ends: list[int] = []
+        left = entered = 0
+        for process in self._processes.values():
+            if process.first_ns is None:
+                continue
+            begins.append(process.started_ns + process.first_ns)
+            ends.append(process.started_ns + process.last_ns)
+            left += process.left
+            entered += process.entered
+            starts.extend(process.started_ns + at_ns for at_ns in process.start_ns)
+            latencies.extend(process.latency_ns)
+        if not begins:
+            raise self._nothing()
+        return Buffers(left or entered, min(begins), max(ends), starts, latencies)
 
     def _nothing(self) -> UserError:
         if not self._seen:

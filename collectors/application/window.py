@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from itertools import islice
+from itertools import islice, zip_longest
 from threading import Event, Lock, Thread
 from time import monotonic_ns
 from types import TracebackType
@@ -107,15 +107,22 @@ class WindowMarks:
 
     def phases_within(self, begin_ns: int, end_ns: int) -> list[dict[str, object]]:
         """Return the phases of a window; none if they are too many, or the names are."""
-        ends = [*(one.at_ns for one in self.phases), end_ns][1:]
-        found: list[dict[str, object]] = [
-            {"name": one.name, "begin_ns": first, "end_ns": last, "units": one.units}
-            for one, end in zip(self.phases, ends, strict=True)
-            if one.name and (first := max(one.at_ns, begin_ns)) < (last := min(end, end_ns))
-        ]
-        names = {one["name"] for one in found}
-        is_whole = len(self.phases) <= PHASES_AT_MOST and len(names) <= PHASE_NAMES_AT_MOST
-        return found if is_whole else []
+        if len(self.phases) > PHASES_AT_MOST:
+            return []
+        phases: list[dict[str, object]] = []
+        names = set()
+        for mark, following in zip_longest(self.phases, self.phases[1:]):
+            last_ns = end_ns
+            if following is not None:
+                last_ns = min(end_ns, following.at_ns)
+            first_ns = max(begin_ns, mark.at_ns)
+            if mark.name and first_ns < last_ns:
+                names.add(mark.name)
+                phase = {"name": mark.name, "begin_ns": first_ns, "end_ns": last_ns}
+                phases.append({**phase, "units": mark.units})
+        if len(names) > PHASE_NAMES_AT_MOST:
+            return []
+        return phases
 
     def render(self, begin_ns: int, **fields: object) -> bytes:
         """Return the JSON that ends a window, with further fields unless they are ``None``.
@@ -123,21 +130,19 @@ class WindowMarks:
         An inference that began before the window is counted, but its time is left out.
         """
         given = {name: value for name, value in fields.items() if value is not None}
-        rows = zip(*self.times.columns, strict=True)
-        kept = [
-            (str(start), str(latency))
-            for start, latency in _politely(rows)
-            if start >= begin_ns and latency >= 0
-        ]
-        stages = ",".join(
-            f'"{name}":[{",".join(map(str, _politely(each.columns[0])))}]'
-            for name, each in self.stages.items()
-        )
+        starts, latencies = [], []
+        for start_ns, latency_ns in _politely(zip(*self.times.columns, strict=True)):
+            if start_ns >= begin_ns and latency_ns >= 0:
+                starts.append(str(start_ns))
+                latencies.append(str(latency_ns))
+        stages = []
+        for name, durations in self.stages.items():
+            stages.append(f'"{name}":[{",".join(map(str, _politely(durations.columns[0])))}]')
         return (
             f'{json.dumps(given)[:-1]},"begin_ns":{begin_ns},'
-            f'"start_ns":[{",".join(start for start, _ in kept)}],'
-            f'"latency_ns":[{",".join(latency for _, latency in kept)}],'
-            f'"stages_ns":{{{stages}}}}}'
+            f'"start_ns":[{",".join(starts)}],'
+            f'"latency_ns":[{",".join(latencies)}],'
+            f'"stages_ns":{{{",".join(stages)}}}}}'
         ).encode()
 
 
@@ -328,7 +333,9 @@ class Reporter:
         pause_ns = int((self.period or self.retry_seconds) * 1e9)
         if self._since_ns is None or (first_ns or now_ns) - self._since_ns > pause_ns:
             self._since_ns = None
-            return now_ns if first_ns is None else first_ns
+            if first_ns is None:
+                return now_ns
+            return first_ns
         return self._since_ns
 
     def _end(self, opened: Opened) -> None:

@@ -57,7 +57,9 @@ def read_power_mode(root: Path) -> str | None:
     if number is None:
         return None
     mode = find_mode(read_power_modes(root), str(number))
-    return f"mode {number}" if mode is None else mode.name
+    if mode is None:
+        return f"mode {number}"
+    return mode.name
 
 
 def find_power_mode(root: Path) -> Iterator[Reading]:
@@ -145,7 +147,9 @@ def l4t_of(release: str | None) -> str | None:
     ('39.2', None)
     """
     found = _RELEASE.match(release or "")
-    return None if found is None else f"{found[1]}.{found[2]}"
+    if found is None:
+        return None
+    return f"{found[1]}.{found[2]}"
 
 
 def jetpack_of(l4t: str | None) -> str | None:
@@ -154,8 +158,10 @@ def jetpack_of(l4t: str | None) -> str | None:
     >>> jetpack_of("36.4.3"), jetpack_of("39.2"), jetpack_of("99.1.0")
     ('6.2', '7.2', None)
     """
+    if l4t is None:
+        return None
     known: dict[str, str] = _data("releases.toml")["jetpack"]
-    return None if l4t is None else known.get(l4t) or known.get(f"{l4t}.0")
+    return known.get(l4t) or known.get(f"{l4t}.0")
 
 
 def read_device_tree(root: Path, name: str) -> str:

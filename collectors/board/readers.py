@@ -69,8 +69,10 @@ def to_number(text: str | None) -> float | None:
     """
     if text is None or len(text) > 20:
         return None
-    digits = text[1:] if text.startswith("-") else text
-    return float(text) if digits.isascii() and digits.isdigit() else None
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit():
+        return None
+    return float(text)
 
 
 def read_text(path: Path, most_bytes: int = _PAGE_BYTES) -> str | None:
@@ -171,7 +173,9 @@ _AVAILABLE = re.compile(r"^MemAvailable:\s*([0-9]{1,18})(?:\s*kB)?\s*$", re.ASCI
 def available_bytes(meminfo: str) -> float | None:
     """Return the kernel's estimate of the memory available without swapping."""
     found = _AVAILABLE.search(meminfo)
-    return None if found is None else float(found[1]) * 1024
+    if found is None:
+        return None
+    return float(found[1]) * 1024
 
 
 def find_memory(root: Path) -> Iterator[Reading]:
@@ -218,17 +222,21 @@ def clocks_locked(root: Path) -> bool | None:
 
     That is so if the lowest allowed clock is the highest for each; ``None`` if unknown.
     """
-    limits = [
-        (read_number(policy / "scaling_min_freq"), read_number(policy / "scaling_max_freq"))
-        for policy in matching(root, "sys/devices/system/cpu/cpufreq/policy*")
-    ]
-    limits += [
-        (read_number(device / "min_freq"), read_number(device / "max_freq"))
-        for device in matching(root, "sys/class/devfreq/*")
-        if (clock_of(device.name) or (None,))[0] is signals.GPU_FREQUENCY
-    ]
-    known = [(low, high) for low, high in limits if low is not None and high is not None]
-    return all(low == high for low, high in known) if known else None
+    files = []
+    for policy in matching(root, "sys/devices/system/cpu/cpufreq/policy*"):
+        files.append((policy / "scaling_min_freq", policy / "scaling_max_freq"))
+    for device in matching(root, "sys/class/devfreq/*"):
+        clock = clock_of(device.name)
+        if clock is not None and clock[0] is signals.GPU_FREQUENCY:
+            files.append((device / "min_freq", device / "max_freq"))
+    are_locked = None
+    for lowest, highest in files:
+        low, high = read_number(lowest), read_number(highest)
+        if low is not None and high is not None:
+            if low != high:
+                return False
+            are_locked = True
+    return are_locked
 
 
 @dataclass(unsafe_hash=True)
@@ -275,7 +283,9 @@ def find_cooling(root: Path) -> Iterator[Reading]:
         if kind is None or not is_label(kind) or highest is None or highest <= 0:
             continue
         named[kind] = named.get(kind, 0) + 1
-        name = kind if named[kind] == 1 else f"{kind}-{named[kind]}"
+        name = kind
+        if named[kind] > 1:
+            name = f"{kind}-{named[kind]}"
         file = KernelFile(device / "cur_state")
         yield Scaled(file, signals.COOLING_STATE, name, per=highest, most=1.0)
 

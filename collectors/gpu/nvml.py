@@ -186,12 +186,14 @@ class NvmlCompanion(LineCompanion):
         """Return the memory of the names that are shown; the rest as other."""
         total: Counter[str] = Counter()
         for pid, used in used_bytes.items():
-            name = None if self._name_of is None else self._name_of(pid)
+            name = self._name_of and self._name_of(pid)
             total[name or signals.UNKNOWN_PROCESS] += used
         unknown = total.pop(signals.UNKNOWN_PROCESS, 0)
         shown = {name: total.pop(name) for name in self._names.choose(total)[0]}
         other = unknown + total.total()
-        return shown | ({signals.UNKNOWN_PROCESS: other} if other else {})
+        if other:
+            shown[signals.UNKNOWN_PROCESS] = other
+        return shown
 
 
 def gives_beside(facts: GpuFacts, *, with_processes: bool) -> bool:

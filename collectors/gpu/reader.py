@@ -78,8 +78,10 @@ class NvmlGpu:
     @property
     def power_from(self) -> str | None:
         """The source of power: ``instant``, else ``usage``, else none."""
-        known = ("instant", "usage")
-        return next((one for one in known if f"power_{one}" not in self.refused), None)
+        for source in ("instant", "usage"):
+            if f"power_{source}" not in self.refused:
+                return source
+        return None
 
     def sample(self) -> dict[str, Any]:
         """Return all values of the GPU; those that it does not have are absent.
@@ -99,20 +101,22 @@ class NvmlGpu:
         """Return power and load only: the values that tegrastats leaves out on some boards."""
         found: dict[str, Any] = dict(self._power())
         load = self.ask("utilization", "UtilizationRates")
-        found["gpu_percent"] = None if load is None else load.gpu
+        if load is not None:
+            found["gpu_percent"] = load.gpu
         return {key: value for key, value in found.items() if value is not None}
 
     def processes(self) -> dict[int, int] | None:
         """Return the memory that each process uses, in bytes; ``None`` if NVML does not say."""
-        answers = [
-            self.ask(f"{kind.lower()}_processes", f"{kind}RunningProcesses")
-            for kind in ("Compute", "Graphics")
-        ]
-        if answers == [None, None]:
+        computing = self.ask("compute_processes", "ComputeRunningProcesses")
+        drawing = self.ask("graphics_processes", "GraphicsRunningProcesses")
+        if computing is None and drawing is None:
             return None
+        used_bytes: dict[int, int] = {}
         # A process that computes and draws is in both lists, with the same memory.
-        found = [one for answer in answers for one in answer or ()]
-        return {one.pid: one.usedGpuMemory for one in found if one.usedGpuMemory is not None}
+        for process in (*(computing or ()), *(drawing or ())):
+            if process.usedGpuMemory is not None:
+                used_bytes[process.pid] = process.usedGpuMemory
+        return used_bytes
 
     def _power(self) -> Iterator[tuple[str, Any]]:
         begin_ns = time.monotonic_ns()
@@ -129,7 +133,8 @@ class NvmlGpu:
         if power is not None and power != _NO_FIGURE:
             yield "power_mw", power
             yield "power_from", self.power_from
-        yield "average_mw", None if average == _NO_FIGURE else average
+        if average != _NO_FIGURE:
+            yield "average_mw", average
 
     def _fields(self, name: str, fields: dict[str, int]) -> dict[str, Any]:
         """Ask for several field values at once; each has a return code of its own."""
@@ -160,18 +165,22 @@ class NvmlGpu:
         engines = {"nvenc": "Encoder", "nvdec": "Decoder", "nvjpg": "Jpg", "ofa": "Ofa"}
         for engine, name in engines.items():
             answer = self.ask(engine, f"{name}Utilization")
-            yield f"{engine}_percent", None if answer is None else answer[0]
+            if answer is not None:
+                yield f"{engine}_percent", answer[0]
         state = self.ask("performance_state", "PerformanceState")
-        yield "performance_state", None if state == _NO_STATE else state
+        if state != _NO_STATE:
+            yield "performance_state", state
         yield "power_limit_mw", self.ask("power_limit", "EnforcedPowerLimit")
         yield "clock_events", self._clock_events()
 
     def _clock_events(self) -> int | None:
         # Called throttle reasons before driver 535.
         for call in ("CurrentClocksEventReasons", "CurrentClocksThrottleReasons"):
-            found = self.ask(call, call)
-            if found is not None or call not in self.refused:
-                return found if found is None else int(found)
+            events = self.ask(call, call)
+            if events is not None:
+                return int(events)
+            if call not in self.refused:
+                return None
         return None
 
 
@@ -214,8 +223,9 @@ def load_nvml() -> Any:
 
 def explained(error: Any) -> UserError:
     """Return the meaning and the remedy of an error of NVML."""
-    found = _REMEDIES.get(error.value)
-    return UserError(*(found or (f"NVML reports: {error}", "try nvidia-smi on this machine")))
+    if error.value in _REMEDIES:
+        return UserError(*_REMEDIES[error.value])
+    return UserError(f"NVML reports: {error}", "try nvidia-smi on this machine")
 
 
 def find_gpu(nvml: Any, wanted: str) -> Any:
@@ -228,8 +238,11 @@ def find_gpu(nvml: Any, wanted: str) -> Any:
     except nvml.NVMLError as error:
         if error.value not in (_INVALID_ARGUMENT, _NOT_FOUND, _GPU_NOT_FOUND):
             raise explained(error) from error
-    there = f"there are {count}: 0 to {count - 1}" if count > 1 else "there is one: 0"
-    there = there if count else "it has none"
+    there = f"there are {count}: 0 to {count - 1}"
+    if count == 1:
+        there = "there is one: 0"
+    elif count == 0:
+        there = "it has none"
     remedy = f"give nvml.gpu an index or a UUID of nvidia-smi -L ({there})"
     raise UserError(f"there is no GPU {wanted}", remedy)
 
@@ -270,12 +283,14 @@ def read(
     begin_ns, count, printed = now_ns(), 0, 0
     listed_ns: int | None = None
     while True:
-        tell({"event": "sample", **(gpu.sample_beside() if beside else gpu.sample())})
+        sample = gpu.sample_beside() if beside else gpu.sample()
+        tell({"event": "sample", **sample})
         printed += 1
         if processes and (listed_ns is None or now_ns() - listed_ns >= _LIST_NS):
             listed_ns = now_ns()
-            if (used := gpu.processes()) is not None:
-                tell({"event": "processes", "at_ns": listed_ns, "used_bytes": used})
+            used_bytes = gpu.processes()
+            if used_bytes is not None:
+                tell({"event": "processes", "at_ns": listed_ns, "used_bytes": used_bytes})
         if printed == samples:
             return
         count = max(count + 1, -((begin_ns - now_ns()) // interval_ns))

@@ -88,7 +88,9 @@ def group_of(cgroup: str) -> str | None:
         parts = path.split("/")
         if "system.slice" in parts or (".." in parts and "user.slice" not in parts):
             services = [part for part in parts if part.endswith(".service")]
-            return services[-1] if services else None
+            if not services:
+                return None
+            return services[-1]
     return None
 
 

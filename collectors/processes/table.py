@@ -80,7 +80,9 @@ class ProcessTable:
         arguments = _decoded(data.rstrip(b"\0")).split("\0")
         if len(arguments) == 1:  # it has written one text in place of its arguments
             arguments = arguments[0].split(" ")
-        return arguments if any(arguments) else []
+        if not any(arguments):
+            return []
+        return arguments
 
     def cgroup(self, pid: int) -> str:
         """Return the control groups of a process, or an empty text."""

@@ -151,12 +151,18 @@ class ProcessWatch:
         shown, beyond = self._names.choose(grown)
         if beyond:
             name = signals.UNKNOWN_PROCESS
-            grown[name] = sum(grown[one] for one in beyond)
-            found[name] = [each for one in beyond for each in found[one]]
+            grown[name] = sum(grown[hidden] for hidden in beyond)
+            found[name] = []
+            for hidden in beyond:
+                found[name] += found[hidden]
             self._total[name] = self._total.get(name, 0.0) + grown[name]
             shown.append(name)
-        uses = (self._use_of(name, grown[name] / elapsed, found[name]) for name in shown)
-        return tuple(use for use in uses if use is not None)
+        uses = []
+        for name in shown:
+            use = self._use_of(name, grown[name] / elapsed, found[name])
+            if use is not None:
+                uses.append(use)
+        return tuple(uses)
 
     def _use_of(
         self, name: str, cores: float, processes: Sequence[tuple[int, int]]
