@@ -157,4 +157,6 @@ def _float(digits: str) -> float:
 
 
 def _digits(scale: float) -> str:
-    return struct.pack(">f", scale).hex() if scale else "0"
+    if not scale:
+        return "0"
+    return struct.pack(">f", scale).hex()

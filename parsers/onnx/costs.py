@@ -62,41 +62,54 @@ class NodeCost(Record):
 
 def is_constant(graph: Graph, node: Node) -> bool:
     """Return whether TensorRT computes a node once, when it builds the engine."""
-    made = [graph.tensor(name) for name in node.outputs if name]
-    return bool(made) and all(one.is_constant for one in made)
+    outputs = _tensors(graph, node.outputs)
+    return bool(outputs) and all(tensor.is_constant for tensor in outputs)
 
 
 def node_cost(graph: Graph, node: Node, precision: CostPrecision) -> NodeCost:
     """Count one node, with real numbers in the given precision."""
-    work, moves = flops(graph, node), _operator(node).moves
-    tensors = [graph.tensor(name) for name in dict.fromkeys(_data(node)) if name]
-    read: int | None = 0
-    weights: int | None = 0
-    written: int | None = 0
-    if node.domain or node.has_subgraph:
-        read = weights = written = None
-    elif moves != "nothing":
-        written = _sum(_size(graph.tensor(name), precision) for name in node.outputs if name)
-        if moves == "picked":
-            indices = tensors[1:] if node.op != "Slice" else []
-            tensors = [tensor for tensor in indices if not tensor.is_constant]
-        read = _sum(_size(tensor, precision) for tensor in tensors if not tensor.is_constant)
-        weights = _sum(_size(tensor, precision) for tensor in tensors if tensor.is_constant)
-        if moves == "picked" and graph.input(node, 0).is_constant:
-            weights = _sum((weights, written))
-        elif moves == "picked":
-            read = _sum((read, written))
-    moved = _sum((read, weights, written))
+    work = flops(graph, node)
+    pairs = None
+    if work is not None:
+        pairs = multiply_adds(graph, node)
+    input_bytes, weight_bytes, output_bytes = _moved(graph, node, precision)
+    moved_bytes = _sum((input_bytes, weight_bytes, output_bytes))
     return NodeCost(
         index=node.index,
         flops=work,
-        multiply_adds=None if work is None else multiply_adds(graph, node),
-        input_bytes=read,
-        weight_bytes=weights,
-        output_bytes=written,
-        moved_bytes=moved,
-        flops_per_byte=ratio(work, moved),
+        multiply_adds=pairs,
+        input_bytes=input_bytes,
+        weight_bytes=weight_bytes,
+        output_bytes=output_bytes,
+        moved_bytes=moved_bytes,
+        flops_per_byte=ratio(work, moved_bytes),
     )
+
+
+def _moved(
+    graph: Graph, node: Node, precision: CostPrecision
+) -> tuple[int | None, int | None, int | None]:
+    """Return the bytes of inputs, weights and outputs of a node; None where a size is unknown."""
+    if node.domain or node.has_subgraph:
+        return None, None, None
+    moves = _operator(node).moves
+    if moves == "nothing":
+        return 0, 0, 0
+    written = _size_of_all(_tensors(graph, node.outputs), precision)
+    data = _tensors(graph, dict.fromkeys(_data(node)))
+    varying = [tensor for tensor in data if not tensor.is_constant]
+    if moves != "picked":
+        weights = [tensor for tensor in data if tensor.is_constant]
+        return _size_of_all(varying, precision), _size_of_all(weights, precision), written
+    # Only the elements that it returns are read of its first input, and the indices of others.
+    first = graph.input(node, 0)
+    indices = [tensor for tensor in varying if tensor.name != first.name]
+    if node.op == "Slice":
+        indices = []
+    read = _size_of_all(indices, precision)
+    if first.is_constant:
+        return read, written, written
+    return _sum((read, written)), 0, written
 
 
 def multiply_adds(graph: Graph, node: Node) -> int | None:
@@ -106,18 +119,23 @@ def multiply_adds(graph: Graph, node: Node) -> int | None:
     """
     if node.domain or node.op not in _PRODUCTS:
         return 0
-    made, given = graph.output(node).elements, graph.input(node, 0)
+    outputs, given = graph.output(node).elements, graph.input(node, 0)
     if node.op == "Gemm":
         # Outputs (m, n) by the inner length, of a first matrix (m, k) or, turned, (k, m).
-        return _times(made, given.length(0 if node.attribute("transA", int) else 1))
+        inner_axis = 0 if node.attribute("transA", int) else 1
+        return _times(outputs, given.length(inner_axis))
     if node.op.startswith("MatMul"):
         # Outputs (…, m, n) by the inner length, the last of the first factor (…, m, k).
-        return _times(made, given.length(-1))
-    # Outputs (n, m, …) by weights (m, c / groups, kernel…) of one output channel; transposed,
-    # inputs (n, c, …) by weights (c, m / groups, kernel…) of one input channel.
-    lengths = graph.input(node, 1).lengths
-    each = math.prod(lengths[1:]) if lengths else None
-    return _times(given.elements if node.op == "ConvTranspose" else made, each)
+        return _times(outputs, given.length(-1))
+    weight_lengths = graph.input(node, 1).lengths
+    if not weight_lengths:
+        return None
+    channel_weights = math.prod(weight_lengths[1:])
+    if node.op == "ConvTranspose":
+        # Inputs (n, c, …) by weights (c, m / groups, kernel…) of one input channel.
+        return _times(given.elements, channel_weights)
+    # Outputs (n, m, …) by weights (m, c / groups, kernel…) of one output channel.
+    return _times(outputs, channel_weights)
 
 
 def flops(graph: Graph, node: Node) -> int | None:
@@ -140,7 +158,9 @@ def flops(graph: Graph, node: Node) -> int | None:
         each = math.prod(node.attribute("kernel_shape", tuple) or (1,))
     elif node.op in ("Sum", "Mean"):
         each = len(node.inputs) - (node.op == "Sum")
-    return 0 if each == 0 else _times(graph.output(node).elements, each)
+    if each == 0:
+        return 0
+    return _times(graph.output(node).elements, each)
 
 
 def channels(graph: Graph, node: Node) -> tuple[int, int] | None:
@@ -149,17 +169,22 @@ def channels(graph: Graph, node: Node) -> tuple[int, int] | None:
     first, second = weight.length(0), weight.length(1)
     if first is None or second is None or min(first, second, node.groups) < 1:
         return None
-    ends = first, second * node.groups
-    return ends[::-1] if node.op == "Conv" else ends
+    if node.op == "Conv":
+        return second * node.groups, first
+    return first, second * node.groups
 
 
 def convolution_kind(graph: Graph, node: Node) -> Literal["pointwise", "depthwise", "grouped", ""]:
     """Return whether a convolution has a kernel of 1 × 1, or groups, of one channel or more."""
     if node.groups > 1:
         ends = channels(graph, node)
-        return "depthwise" if ends is not None and ends[0] == node.groups else "grouped"
+        if ends is not None and ends[0] == node.groups:
+            return "depthwise"
+        return "grouped"
     kernel = (graph.input(node, 1).shape or ())[2:]
-    return "pointwise" if kernel and all(side == 1 for side in kernel) else ""
+    if kernel and set(kernel) == {1}:
+        return "pointwise"
+    return ""
 
 
 def edge_bytes(
@@ -170,7 +195,7 @@ def edge_bytes(
     It is None if a size is unknown.
     """
     names = (*_weights(graph, indices), *dict.fromkeys(edge))
-    return _sum(_size(graph.tensor(name), precision) for name in names)
+    return _size_of_all([graph.tensor(name) for name in names], precision)
 
 
 @cache
@@ -191,21 +216,37 @@ def _data(node: Node) -> tuple[str, ...]:
 
 def _weights(graph: Graph, indices: Collection[int]) -> dict[str, None]:
     """Return the constants that nodes read as data, each once; a view reads nothing."""
-    found: dict[str, None] = {}
+    weights: dict[str, None] = {}
     for node in graph.nodes:
         moves = _operator(node).moves
-        if node.index in indices and moves != "nothing":
-            names = _data(node)[: 1 if moves == "picked" else None]
-            found |= dict.fromkeys(name for name in names if graph.tensor(name).is_constant)
-    return found
+        if node.index not in indices or moves == "nothing":
+            continue
+        names = _data(node)
+        if moves == "picked":
+            names = names[:1]
+        for name in names:
+            if graph.tensor(name).is_constant:
+                weights[name] = None
+    return weights
+
+
+def _tensors(graph: Graph, names: Iterable[str]) -> list[Tensor]:
+    """Return tensors by their names; an omitted one has none."""
+    return [graph.tensor(name) for name in names if name]
+
+
+def _size_of_all(tensors: Iterable[Tensor], precision: CostPrecision) -> int | None:
+    """Return the bytes of tensors; None if one is unknown."""
+    return _sum(_size(tensor, precision) for tensor in tensors)
 
 
 def _size(tensor: Tensor, precision: CostPrecision) -> int | None:
     """Return bytes: real numbers at the precision, others in their own type."""
-    if tensor.dtype in FLOATS:
-        elements = tensor.elements
-        return None if elements is None else elements * _BITS[precision] // 8
-    return tensor.size_bytes
+    if tensor.dtype not in FLOATS:
+        return tensor.size_bytes
+    if tensor.elements is None:
+        return None
+    return tensor.elements * _BITS[precision] // 8
 
 
 def _interpolations(graph: Graph, node: Node) -> int | None:
@@ -222,14 +263,23 @@ def _interpolations(graph: Graph, node: Node) -> int | None:
 
 def _sum(parts: Iterable[int | None]) -> int | None:
     """Return the sum; None if a part is unknown."""
-    known = list(parts)
-    return None if None in known else sum(part or 0 for part in known)
+    total = 0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total
 
 
-def _times(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one * other
+def _times(factor: int | None, other: int | None) -> int | None:
+    """Return the product; None if a factor is unknown."""
+    if factor is None or other is None:
+        return None
+    return factor * other
 
 
-def ratio(one: int | None, other: int | None) -> float | None:
+def ratio(count: int | None, per: int | None) -> float | None:
     """Return the quotient of two counts; None if one is unknown or the second is 0."""
-    return None if one is None or not other else one / other
+    if count is None or not per:
+        return None
+    return count / per

@@ -50,13 +50,19 @@ class Tensor(Record):
     @property
     def rank(self) -> int | None:
         """Number of dimensions; None if unknown."""
-        return None if self.shape is None else len(self.shape)
+        if self.shape is None:
+            return None
+        return len(self.shape)
 
     @property
     def lengths(self) -> tuple[int, ...] | None:
         """The shape if every dimension has a number, or None."""
-        known = tuple(one for one in self.shape or () if isinstance(one, int))
-        return known if len(known) == self.rank else None
+        if self.shape is None:
+            return None
+        known = tuple(length for length in self.shape if isinstance(length, int))
+        if len(known) < len(self.shape):
+            return None
+        return known
 
     @property
     def is_fixed(self) -> bool:
@@ -66,19 +72,27 @@ class Tensor(Record):
     @property
     def elements(self) -> int | None:
         """Number of elements; None if a dimension is open."""
-        return None if self.lengths is None else math.prod(self.lengths)
+        if self.lengths is None:
+            return None
+        return math.prod(self.lengths)
 
     @property
     def size_bytes(self) -> int | None:
         """Size in its own type, packed; None if unknown."""
         elements, bits = self.elements, _BITS.get(self.dtype or "")
-        return None if elements is None or bits is None else (elements * bits + 7) // 8
+        if elements is None or bits is None:
+            return None
+        return (elements * bits + 7) // 8
 
     def length(self, axis: int) -> int | None:
         """Return the length of a dimension; None if it is open, unknown or not there."""
         shape = self.shape or ()
-        length = shape[axis] if -len(shape) <= axis < len(shape) else None
-        return length if isinstance(length, int) else None
+        if not -len(shape) <= axis < len(shape):
+            return None
+        length = shape[axis]
+        if not isinstance(length, int):
+            return None
+        return length
 
 
 class Node(Record):
@@ -107,8 +121,10 @@ class Node(Record):
 
     def attribute(self, name: str, kind: type[T]) -> T | None:
         """Return an attribute if it is of a kind: a number, text, or a tuple of them."""
-        found = self.attributes.get(name)
-        return found if isinstance(found, kind) else None
+        value = self.attributes.get(name)
+        if not isinstance(value, kind):
+            return None
+        return value
 
 
 class Graph(Record):
@@ -127,7 +143,9 @@ class Graph(Record):
 
     def input(self, node: Node, position: int) -> Tensor:
         """Return an input of a node; an omitted one has neither name nor facts."""
-        return self.tensor(node.inputs[position] if position < len(node.inputs) else "")
+        if position >= len(node.inputs):
+            return self.tensor("")
+        return self.tensor(node.inputs[position])
 
     def output(self, node: Node) -> Tensor:
         """Return the first output of a node; an omitted one has neither name nor facts."""
@@ -135,30 +153,41 @@ class Graph(Record):
 
     def varying_inputs(self, node: Node) -> list[Tensor]:
         """Return the inputs of a node that change with each inference."""
-        return [one for name in node.inputs if name and not (one := self.tensor(name)).is_constant]
+        tensors = [self.tensor(name) for name in node.inputs if name]
+        return [tensor for tensor in tensors if not tensor.is_constant]
 
     def maker(self, name: str) -> Node | None:
         """Return the node that makes a tensor; None for inputs and weights."""
-        index = self.producers.get(name)
-        return None if index is None else self.nodes[index]
+        if name not in self.producers:
+            return None
+        return self.nodes[self.producers[name]]
 
     def sole_reader(self, node: Node) -> Node | None:
         """Return the only reader of a node; None if there are several or it makes an output."""
-        readers = {reader for name in node.outputs for reader in self.consumers.get(name, ())}
-        if len(readers) != 1 or any(name in self.outputs for name in node.outputs):
+        readers: set[int] = set()
+        for name in node.outputs:
+            if name in self.outputs:
+                return None
+            readers.update(self.consumers.get(name, ()))
+        if len(readers) != 1:
             return None
         return self.nodes[readers.pop()]
 
     @cached_property
     def producers(self) -> dict[str, int]:
         """Name of a tensor to the index of the node that makes it."""
-        return {name: node.index for node in self.nodes for name in node.outputs if name}
+        producers = {}
+        for node in self.nodes:
+            for name in node.outputs:
+                if name:
+                    producers[name] = node.index
+        return producers
 
     @cached_property
     def consumers(self) -> dict[str, tuple[int, ...]]:
         """Name of a tensor to the indices of the nodes that read it, in order."""
-        found: defaultdict[str, list[int]] = defaultdict(list)
+        readers: defaultdict[str, list[int]] = defaultdict(list)
         for node in self.nodes:
             for name in filter(None, dict.fromkeys(node.inputs)):
-                found[name].append(node.index)
-        return {name: tuple(indices) for name, indices in found.items()}
+                readers[name].append(node.index)
+        return {name: tuple(indices) for name, indices in readers.items()}
