@@ -151,6 +151,7 @@ class LineParser:
 
     def _read(self, draft: Draft, at: int, tokens: Tokens | None) -> Draft:
         """Read the words from a place on, to the end of the record."""
+        # Looked up once: the loop runs for each of some fifty tokens of a line.
         words, known, end, zones = draft.words, self._known, draft.end, self._zones
         try:
             while at < end:

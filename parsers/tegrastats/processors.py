@@ -44,7 +44,7 @@ class CoresToken(Token):
         if text[:1] != "[" or not closing or inner.count(",") >= self.MOST:
             raise UnreadableError(text)
         cores: list[Core] = []
-        append = cores.append
+        append = cores.append  # looked up once for up to 14 cores of each line
         try:
             for number, entry in enumerate(inner.split(",")):
                 load, _, clock = entry.partition("@")
