@@ -77,7 +77,9 @@ def turn_to_build(
         UserError: The wait took most of the time until then.
     """
     begin = time.monotonic()
-    limit = inf if timeout_seconds is None else _PATIENCE * timeout_seconds
+    limit = inf
+    if timeout_seconds is not None:
+        limit = _PATIENCE * timeout_seconds
     waited_for: list[int] = []
     told = ""
     with ExitStack() as held:
@@ -88,8 +90,12 @@ def turn_to_build(
                 if not told:
                     before_wait()
                 holders = _holders(lock, root)
-                waited_for += [pid for pid in holders if pid not in waited_for]
-                who = f"process {', '.join(map(str, holders))}" if holders else "another process"
+                for pid in holders:
+                    if pid not in waited_for:
+                        waited_for.append(pid)
+                who = "another process"
+                if holders:
+                    who = f"process {', '.join(map(str, holders))}"
                 if who != told:
                     progress(f"waits for {who}, which builds an engine on this machine")
                     told = who

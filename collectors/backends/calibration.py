@@ -73,10 +73,12 @@ def key_parts(order: Order) -> dict[str, str]:
         read_cache(path)  # whatever is wrong with it is better known before a build
         return {"calibration": sha256_of(path)}
     files = input_files(path)
-    names = {str(file.relative_to(path)): sha256_of(file) for file in files}
-    how = None if order.preprocess is None else order.preprocess.model_dump_json()
+    parts = {str(file.relative_to(path)): sha256_of(file) for file in files}
+    parts |= {"preprocess": "", "data": "1"}
+    if order.preprocess is not None:
+        parts["preprocess"] = order.preprocess.model_dump_json()
     return {
-        "calibration": engine_key({**names, "preprocess": how or "", "data": "1"}),
+        "calibration": engine_key(parts),
         "calibration_method": order.calibration_method,
     }
 
@@ -104,7 +106,9 @@ def _calibrator_class(base: Any) -> Any:
         def get_batch(self, names: Sequence[str], *_: object) -> list[int] | None:
             try:
                 arrays = next(self._batches, None)
-                return None if arrays is None else [self._copy(n, arrays[n]) for n in names]
+                if arrays is None:
+                    return None
+                return [self._copy(name, arrays[name]) for name in names]
             except Exception as error:
                 self.error = error
                 return None
@@ -180,7 +184,9 @@ class Calibration:
                     base = trt.IInt8MinMaxCalibrator
                 data = DataSet(path, inputs, order.preprocess)
                 batches = (batch.arrays for batch in reported(data, "calibrating with", say))
-        known = None if self.cache is None else text_for(self.cache, self._release).encode()
+        known = None
+        if self.cache is not None:
+            known = text_for(self.cache, self._release).encode()
         size = next(iter(inputs.values())).shape[0]
         self.calibrator = _calibrator_class(base)(size, known, batches, load_cuda())
 

@@ -71,14 +71,23 @@ class Command(SelfTimed):
         argv = [str(self._program), *order.program[1:]]
         env = {"TEGRASCOPE_RUN_ID": order.run_id, "TEGRASCOPE_DEVICE": order.device}
         with start_tied(argv, env) as child:
-            while (line := child.read(_POLL_SECONDS)) is not Quiet.END and not stop.is_set():
+            while not stop.is_set():
+                line = child.read(_POLL_SECONDS)
+                if line is Quiet.END:
+                    break
                 if isinstance(line, Stamped):
                     tally.read(line.value)
-        return None if child.returncode == 0 or stop.is_set() else _failure(child)
+        if child.returncode == 0 or stop.is_set():
+            return None
+        return _failure(child)
 
 
 def _failure(child: LineChild) -> UserError:
     code = child.returncode
-    how = f"was ended by signal {-code}" if code and code < 0 else f"ended with status {code}"
-    last = next((words for words in reversed(child.last_words) if words.strip()), None)
-    return UserError(f"the program {how}", last or "run it by hand to see why")
+    what = f"the program ended with status {code}"
+    if code is not None and code < 0:
+        what = f"the program was ended by signal {-code}"
+    for line in reversed(child.last_words):
+        if line.strip():
+            return UserError(what, line)
+    return UserError(what, "run it by hand to see why")

@@ -46,6 +46,14 @@ class CudaLostError(CudaError, DeviceLostError):
     """A failure after which this process cannot use the device any more."""
 
 
+def _text_in(answer: tuple[Any, bytes | None], otherwise: str) -> str:
+    """Return the text of an answer, or another one if the call failed or has none."""
+    failed, text = answer
+    if int(failed) != 0 or not text:
+        return otherwise
+    return text.decode()
+
+
 class Cuda:
     """The CUDA runtime of this process, on its first visible device.
 
@@ -64,13 +72,14 @@ class Cuda:
         """
         code, *values = answer
         if int(code) != 0:
-            answers = self.api.cudaGetErrorName(code), self.api.cudaGetErrorString(code)
-            name, text = (
-                found.decode() if int(failed) == 0 and found else str(code)
-                for failed, found in answers
-            )
-            raise (CudaLostError if name in _FATAL else CudaError)(name, text)
-        return values[0] if len(values) == 1 else tuple(values) or None
+            name = _text_in(self.api.cudaGetErrorName(code), str(code))
+            text = _text_in(self.api.cudaGetErrorString(code), str(code))
+            if name in _FATAL:
+                raise CudaLostError(name, text)
+            raise CudaError(name, text)
+        if len(values) == 1:
+            return values[0]
+        return tuple(values) or None
 
     def initialise(self) -> None:
         """Make the context of this process, or raise ``BackendUnavailable``."""

@@ -10,6 +10,7 @@ Source:
 """
 
 import ctypes
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -150,8 +151,9 @@ def check(status: int, call: str) -> None:
     """Raise ``CudlaError`` for any code except success; one of the hardware loses the device."""
     if status != 0:
         name, words = STATUSES.get(status, (f"code {status}", "not in cuDLA's documentation"))
-        kind = CudlaLostError if status >= _FIRST_OF_HARDWARE else CudlaError
-        raise kind(name, words, call)
+        if status >= _FIRST_OF_HARDWARE:
+            raise CudlaLostError(name, words, call)
+        raise CudlaError(name, words, call)
 
 
 class Task:
@@ -196,7 +198,8 @@ class Task:
 
     def bind(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Name the registered memory of all inputs and outputs, in the order of descriptors."""
-        given, made = ((ctypes.c_void_p * len(side))(*side) for side in (inputs, outputs))
+        given = (ctypes.c_void_p * len(inputs))(*inputs)
+        made = (ctypes.c_void_p * len(outputs))(*outputs)
         task = _TaskStructure(
             module=self._module,
             outputs=ctypes.cast(made, ctypes.POINTER(ctypes.c_void_p)),
@@ -242,22 +245,28 @@ class DlaTensor(BoundTensor):
     """
 
     def __init__(self, found: TensorDescriptor, *, is_input: bool) -> None:
-        shape = tuple(int(length) for length in (found.n, found.c, found.h, found.w))
+        shape = tuple(map(int, (found.n, found.c, found.h, found.w)))
         word = _TYPES.get(found.type, f"code {found.type}")
         super().__init__(found.name.decode(), is_input=is_input, kind=word, shape=shape)
         self.size, width = int(found.size), self.dtype.itemsize
-        rows = {-(-shape[3] * width // unit) * unit // width for unit in _ROW_BYTES}
-        plane = shape[0] * shape[1] * shape[2] * width
-        fitting = [row for row in rows if row * plane == self.size and found.format == _PLANAR]
-        self.is_raw = not fitting
-        self._stored = (*shape[:3], fitting[0]) if fitting else (self.size // width,)
+        rows = shape[0] * shape[1] * shape[2]
+        self.is_raw = True
+        self._stored: tuple[int, ...] = (self.size // width,)
+        for unit in _ROW_BYTES:
+            row_bytes = math.ceil(shape[3] * width / unit) * unit
+            if found.format == _PLANAR and rows * row_bytes == self.size:
+                self.is_raw = False
+                self._stored = (*shape[:3], row_bytes // width)
+                break
         if self.is_raw:
             self.shape = self._stored
 
     def host_array(self) -> "NDArray[numpy.generic]":
         """Return the pinned buffer as an array without padding; it is the buffer, not a copy."""
         stored = self.view(self._stored)
-        return stored if self.is_raw else stored[..., : self.shape[3]]
+        if self.is_raw:
+            return stored
+        return stored[..., : self.shape[3]]
 
 
 class LoadableSlot(Slot):
@@ -302,8 +311,9 @@ class LoadableSlot(Slot):
 
     def outputs(self) -> "dict[str, NDArray[numpy.generic]]":
         """Return the outputs, or none if an input or output is not real numbers in known places."""
-        if any(t.dtype.kind != "f" or getattr(t, "is_raw", False) for t in self._tensors):
-            return {}
+        for tensor in self._tensors:
+            if tensor.dtype.kind != "f" or getattr(tensor, "is_raw", False):
+                return {}
         return super().outputs()
 
 

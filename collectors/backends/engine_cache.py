@@ -99,8 +99,9 @@ def plugin_parts(plugins: Sequence[str]) -> dict[str, str]:
             raise UserError(
                 f"there is no plug-in library {path}", "give its full path under plugins:"
             )
-    digests = [sha256_of(Path(path)) for path in plugins]
-    return {"plugins": " ".join(digests)} if digests else {}
+    if not plugins:
+        return {}
+    return {"plugins": " ".join(sha256_of(Path(path)) for path in plugins)}
 
 
 def has_creators(plugin: str) -> bool:
@@ -109,7 +110,7 @@ def has_creators(plugin: str) -> bool:
     One that does not registers them itself when it is loaded.
     """
     exported = Path(plugin).read_bytes()
-    return any(b"\0%s\0" % name in exported for name in (b"getCreators", b"getPluginCreators"))
+    return b"\0getCreators\0" in exported or b"\0getPluginCreators\0" in exported
 
 
 class EngineCache:
@@ -308,6 +309,8 @@ def _read_sidecar(path: Path) -> Sidecar | None:
 
 def _worth_keeping(log: tuple[str, ...]) -> tuple[str, ...]:
     """Return the lines about layers, and the last ones."""
-    before = log[:-LOG_LINES_KEPT]
-    about = (line for line in before if "Layer]" in line or "Layer(" in line or "on DLA" in line)
-    return (*about, *log[-LOG_LINES_KEPT:])
+    lines = []
+    for line in log[:-LOG_LINES_KEPT]:
+        if "Layer]" in line or "Layer(" in line or "on DLA" in line:
+            lines.append(line)
+    return (*lines, *log[-LOG_LINES_KEPT:])

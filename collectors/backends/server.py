@@ -87,19 +87,22 @@ class Connection:
     ) -> HTTPResponse:
         """Send a request; return an answer of status 200, or raise."""
         path = self._address.path
-        path = f"{path.rstrip('/')}{below}" if below else path or "/"
-        query = f"?{self._address.query}" if self._address.query else ""
-        response = peer.ask(method, path + query, body, {**self._headers, **headers})
+        if below:
+            path = path.rstrip("/") + below
+        target = path or "/"
+        if self._address.query:
+            target += f"?{self._address.query}"
+        response = peer.ask(method, target, body, {**self._headers, **headers})
         if response.status == OK:
             return response
         where = response.getheader("Location")
         if where is not None and 300 <= response.status < 400:
             raise self.problem(f"redirects to {self._shown(where)}", "use it as url")
+        answer = f"answers {response.status} {printable(response.reason, 40)}"
         words = self._shown(peer.read_words())
-        raise self.problem(
-            f"answers {response.status} {printable(response.reason, 40)}"
-            + (f" ({words})" if words else "")
-        )
+        if words:
+            answer += f" ({words})"
+        raise self.problem(answer)
 
     def _shown(self, words: str) -> str:
         # Covered before it is cut: the first half of a key would not be found.
@@ -133,15 +136,16 @@ class Connection:
 
 def read_lines(path: str, key: str) -> list[str]:
     """Return the lines of a file that are not blank, or raise ``UserError``, with its key."""
-    file = Path(path).expanduser()
+    file, text = Path(path).expanduser(), ""
     try:
-        is_small = is_file(file) and file.stat().st_size <= LARGEST_BYTES
-        found = file.read_text(encoding="utf-8").splitlines() if is_small else []
+        if is_file(file) and file.stat().st_size <= LARGEST_BYTES:
+            text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        found = []
+        pass
     except OSError as error:
         raise file_error(error, path) from None
-    if lines := [line.strip() for line in found if line.strip()]:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines:
         return lines
     what = f"{key}: {path} is not a file with lines of text, of at most {LARGEST_BYTES >> 20} MiB"
     raise UserError(what, "name another")

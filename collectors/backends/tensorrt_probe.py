@@ -90,26 +90,25 @@ def look_at_layers(
         trt = import_tensorrt(module)
         found["tensorrt"] = str(trt.__version__)
         cores = found["dla_cores"] = max(0, int(trt.Builder(logger_of(trt)[0]).num_DLA_cores))
-        order = Order(
-            run_id="",
-            backend=MODULE,
+        order = Order(run_id="", backend=MODULE, device="gpu", model_directory="")
+        if cores > 0:
             # Without a DLA it is only asked whether its parser takes the model.
-            device="dla0" if cores else "gpu",
-            precision=precision if cores else None,
-            batch=next((lengths[0] for lengths in shapes.values() if lengths), 1),
-            model_directory="",
-        )
+            order = order.model_copy(update={"device": "dla0", "precision": precision})
+        for lengths in shapes.values():
+            if lengths:
+                order = order.model_copy(update={"batch": lengths[0]})
+                break
         load_plugins(trt, ())
         made = Builder(trt, model, order).prepare(shapes)
-        found["layers"] = [
-            LayerAnswer(
-                name=layer.name,
-                kind=type_name(layer.type),
-                marks=str(getattr(layer, "metadata", "") or ""),
-                on_dla=bool(made.config.can_run_on_DLA(layer)) if cores else None,
-            )
-            for layer in layers_of(made.network)
-        ]
+        answers = []
+        for layer in layers_of(made.network):
+            on_dla = None
+            if cores > 0:
+                on_dla = bool(made.config.can_run_on_DLA(layer))
+            marks = str(getattr(layer, "metadata", "") or "")
+            kind = type_name(layer.type)
+            answers.append(LayerAnswer(name=layer.name, kind=kind, marks=marks, on_dla=on_dla))
+        found["layers"] = answers
     return LayerAnswers.model_validate(found)
 
 
@@ -124,9 +123,10 @@ def _problem_noted(found: dict[str, Any], module: str) -> Iterator[None]:
         words = " ".join(str(error).split())
         problem, remedy = f"{module} cannot be used here ({type(error).__name__}: {words})", DRIVER
         if _NO_MEMORY.search(words):
-            free = found.get("free_bytes")
-            left = "" if free is None else f": {free / 2**20:.0f} MiB are free"
-            problem = f"the GPU has too little memory left for {module}{left} ({words})"
+            problem = f"the GPU has too little memory left for {module}"
+            if "free_bytes" in found:
+                problem += f": {found['free_bytes'] / 2**20:.0f} MiB are free"
+            problem += f" ({words})"
             remedy = "end other programs that use the GPU, and run it again"
             found["is_full"] = True
         found |= {"problem": problem, "remedy": remedy}
@@ -138,8 +138,9 @@ def import_tensorrt(module: str = MODULE) -> Any:
         return import_module(module)
     except ModuleNotFoundError as error:
         needs = error.name or module
-        is_it = needs.split(".")[0] == module
-        why = "is not installed" if is_it else f"cannot be imported (it needs {needs})"
+        why = f"cannot be imported (it needs {needs})"
+        if needs.split(".")[0] == module:
+            why = "is not installed"
         raise BackendUnavailable(f"{module} {why}", _INSTALL_TENSORRT) from None
     except (ImportError, OSError) as error:
         words = " ".join(str(error).split())

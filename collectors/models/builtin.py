@@ -132,7 +132,9 @@ def _add_resnet50(graph: GraphBuilder) -> None:
         width = 64 << stage
         for block in range(blocks):
             at = f"stage{stage + 1}.block{block + 1}"
-            stride = 2 if stage > 0 and block == 0 else 1
+            stride = 1
+            if stage > 0 and block == 0:
+                stride = 2
             branch = convolve(f"{at}.reduce", last, (channels, width, 1))
             branch = convolve(f"{at}.spatial", branch, (width, width, 3), stride)
             branch = graph.convolution(f"{at}.expand", branch, (width, 4 * width, 1), gain=0.5)
@@ -181,8 +183,9 @@ def _add_mobilenet(graph: GraphBuilder, stages: tuple[tuple[int, int, int, int],
             joins = stride == 1 and channels == channels_out
             gain = 0.5 if joins else 1.0
             branch = graph.convolution(f"{at}.project", branch, (width, channels_out, 1), gain=gain)
-            last = graph.add("Add", f"{at}.add", [branch, last]) if joins else branch
-            channels = channels_out
+            if joins:
+                branch = graph.add("Add", f"{at}.add", [branch, last])
+            last, channels = branch, channels_out
     last = convolve("head", last, (channels, 1280, 1))
     graph.classifier(last, 1280)
 

@@ -225,7 +225,7 @@ def _relative_error(expected: "NDArray[Any]", given: "NDArray[Any]") -> float:
     size = float(numpy.linalg.norm(expected))
     error = float(numpy.linalg.norm(given - expected))
     if size == 0:
-        return 0.0 if error == 0 else 1.0
+        return float(error > 0)
     return error / size
 
 
@@ -263,7 +263,9 @@ def _with_labels(
     """Return a comparison that is decided by right classes instead of its error."""
     reference_top1, reference_top5 = count_right(expected, labels)
     top1, top5 = count_right(given, labels)
-    largest_loss = TOP1_LOSS if tolerance is None else tolerance
+    largest_loss = TOP1_LOSS
+    if tolerance is not None:
+        largest_loss = tolerance
     accuracy = Accuracy(
         inputs=len(labels),
         top1=top1,
@@ -289,8 +291,10 @@ def _with_labels(
 
 def compare_with_first_run(backend: Backend, order: Order) -> Outputs | None:
     """Compare the last inference with the first run of its engine; ``None`` if none is kept."""
-    key = None if backend.built is None else backend.built.engine_key
-    if key is None or order.engine_directory is None or not isinstance(backend, Inferring):
+    if backend.built is None or not isinstance(backend, Inferring):
+        return None
+    key = backend.built.engine_key
+    if key is None or order.engine_directory is None:
         return None
     # An engine for a range of shapes has other outputs at each of them.
     point = str(sorted(backend.input_shapes.items()))

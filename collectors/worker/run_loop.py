@@ -336,8 +336,10 @@ class Runner:
         found = backend.cold_start_ns.items()
         parts = {name: ns for name, ns in found if name not in self._cold_start_ns}
         self._cold_start_ns.update(parts)
-        # An engine from the cache was not built: the rest of the step belongs to its reading.
-        rest = "cache_load" if step == "build" and "cache_load" in parts else step
+        rest = step
+        if step == "build" and "cache_load" in parts:
+            # An engine from the cache was not built: the rest of the step belongs to its reading.
+            rest = "cache_load"
         rest_ns = max(0, took_ns - sum(parts.values()))
         self._cold_start_ns[rest] = self._cold_start_ns.get(rest, 0) + rest_ns
 
