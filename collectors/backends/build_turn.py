@@ -81,13 +81,13 @@ def turn_to_build(
     if timeout_seconds is not None:
         limit = _PATIENCE * timeout_seconds
     waited_for: list[int] = []
-    told = ""
+    last_holder = ""
     with ExitStack() as held:
         while (opened := _open_lock(root)) is not None:
             lock, path = opened
             held.callback(os.close, lock)
             while not try_lock(lock):
-                if not told:
+                if not last_holder:
                     before_wait()
                 holders = _holders(lock, root)
                 for pid in holders:
@@ -96,9 +96,9 @@ def turn_to_build(
                 who = "another process"
                 if holders:
                     who = f"process {', '.join(map(str, holders))}"
-                if who != told:
+                if who != last_holder:
                     progress(f"waits for {who}, which builds an engine on this machine")
-                    told = who
+                    last_holder = who
                 if time.monotonic() - begin >= limit:
                     raise UserError(
                         f"{who} builds an engine on this machine, and did not end in {limit:.0f} s",
@@ -113,36 +113,36 @@ def turn_to_build(
         if model is not None:
             files = (model, *external_files(model))
             wanted = build_bytes(sum(path.stat().st_size for path in files))
-        found = Circumstances(
+        circumstances = Circumstances(
             load_average=_load_average(root),
             free_memory_bytes=_free_memory(root),
             wanted_memory_bytes=wanted,
             clocks_locked=clocks_locked(root),
-            waited_seconds=round(time.monotonic() - begin, 1) if told else 0.0,
+            waited_seconds=round(time.monotonic() - begin, 1) if last_holder else 0.0,
             waited_for=tuple(waited_for),
             is_alone=opened is not None,
         )
-        for note in found.notes:
+        for note in circumstances.notes:
             print(f"warning: {note}", file=sys.stderr)
-        yield found
+        yield circumstances
 
 
 def clocks_now(root: Path = Path("/"), pci_bus_id: str | None = None) -> dict[str, float]:
     """Return the clocks of GPU, DLA and memory in hertz: by the kernel, or by NVML for one GPU."""
-    found: dict[Column, float] = {}
+    clocks: dict[Column, float] = {}
     for reading in find_clocks(root):
         text = reading.file.text()
         reading.file.close()
-        found.update(reading.take(text or "", 0))
-    if not found and pci_bus_id is not None:
+        clocks.update(reading.take(text or "", 0))
+    if not clocks and pci_bus_id is not None:
         with suppress(Exception):  # whatever NVML lacks, a build does not fail for it
             import pynvml
 
             pynvml.nvmlInit()
             gpu = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
             megahertz = pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM)
-            found[signals.GPU_FREQUENCY, "0"] = megahertz * 1e6
-    return signals.by_name(found)
+            clocks[signals.GPU_FREQUENCY, "0"] = megahertz * 1e6
+    return signals.by_name(clocks)
 
 
 def _open_lock(root: Path) -> tuple[int, Path] | None:
@@ -170,8 +170,8 @@ def _holders(lock: int, root: Path) -> list[int]:
     """Return the processes that hold the lock, as far as the kernel lists them."""
     inode = os.fstat(lock).st_ino
     text = read_text(root / "proc/locks", 1 << 20) or ""
-    found = re.findall(rf"^\d+: FLOCK .* (\d+) \S+:{inode} ", text, re.MULTILINE)
-    return sorted({int(pid) for pid in found} - {0, os.getpid()})
+    pids = re.findall(rf"^\d+: FLOCK .* (\d+) \S+:{inode} ", text, re.MULTILINE)
+    return sorted({int(pid) for pid in pids} - {0, os.getpid()})
 
 
 def _load_average(root: Path) -> float | None:

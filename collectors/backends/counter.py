@@ -50,21 +50,21 @@ class Counter(SelfTimed):
             raise UserError("a counter is read for a time, and none is given", "set a duration")
         first = self._read()
         yield Phase(run_id=order.run_id, phase="steady", edge="begin", at_ns=first.at_ns)
-        found = [first]
+        readings = [first]
         steps = max(_FEWEST_READINGS, round(seconds / self._scrape.interval))
         for step in range(1, steps + 1):
             jitter = 0.0 if step == steps else random.uniform(-_JITTER, _JITTER)
             due_ns = first.at_ns + (step + jitter) * seconds * 1e9 / steps
             if stop.wait(max(0.0, (due_ns - time.monotonic_ns()) / 1e9)):
                 return
-            found.append(self._read(found[-1]))
-        units, off = found[-1].total, count_error(found)
+            readings.append(self._read(readings[-1]))
+        units, off = readings[-1].total, count_error(readings)
         limits = (max(0.0, units - off), units + off)
         if limits[1] > HIGHEST_COUNT:
             what = f"counted {units:.6g} {self._unit}s, more than any server does"
             raise self._connection.problem(what, "look at its page with curl")
         yield Counted(run_id=order.run_id, units=units, units_interval=limits)
-        yield Phase(run_id=order.run_id, phase="steady", edge="end", at_ns=found[-1].at_ns)
+        yield Phase(run_id=order.run_id, phase="steady", edge="end", at_ns=readings[-1].at_ns)
 
     def _read(self, last: TimedReading | None = None) -> TimedReading:
         body, sent_ns, came_ns = self._connection.get()

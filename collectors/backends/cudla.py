@@ -191,10 +191,10 @@ class Task:
 
     def register(self, address: int, size: int, made: ExitStack) -> int:
         """Make memory of CUDA known to the DLA until ``made`` closes; return its name for tasks."""
-        found = ctypes.c_void_p()
-        self._call("cudlaMemRegister", self._device, address, size, ctypes.byref(found), 0)
-        made.callback(self._library.cudlaMemUnregister, self._device, found)
-        return found.value or 0
+        registered = ctypes.c_void_p()
+        self._call("cudlaMemRegister", self._device, address, size, ctypes.byref(registered), 0)
+        made.callback(self._library.cudlaMemUnregister, self._device, registered)
+        return registered.value or 0
 
     def bind(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Name the registered memory of all inputs and outputs, in the order of descriptors."""
@@ -228,10 +228,10 @@ class Task:
     def _descriptors(self, number: int, kind: int) -> list[TensorDescriptor]:
         attribute = _Attribute()
         self._call("cudlaModuleGetAttributes", self._module, number, ctypes.byref(attribute))
-        found = (TensorDescriptor * attribute.number)()
-        attribute.descriptors = ctypes.cast(found, ctypes.POINTER(TensorDescriptor))
+        descriptors = (TensorDescriptor * attribute.number)()
+        attribute.descriptors = ctypes.cast(descriptors, ctypes.POINTER(TensorDescriptor))
         self._call("cudlaModuleGetAttributes", self._module, kind, ctypes.byref(attribute))
-        return list(found)
+        return list(descriptors)
 
     def _call(self, name: str, *arguments: Any) -> None:
         check(getattr(self._library, name)(*arguments), name)

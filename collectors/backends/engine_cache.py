@@ -217,12 +217,12 @@ class EngineCache:
 
     def entries(self) -> list[Entry]:
         """Return all engines, those used last first."""
-        found = []
+        entries = []
         for sidecar in filter(None, map(_read_sidecar, self.directory.glob("*.json"))):
             plan = self.plan_path(sidecar.key)
             with suppress(OSError):
-                found.append(Entry(sidecar, plan, plan.stat().st_mtime_ns))
-        return sorted(found, key=lambda entry: -entry.used_wall_ns)
+                entries.append(Entry(sidecar, plan, plan.stat().st_mtime_ns))
+        return sorted(entries, key=lambda entry: -entry.used_wall_ns)
 
     def find(self, key: str) -> Entry:
         """Return the engine whose key begins so, or raise ``UserError`` if it is not just one."""
@@ -282,13 +282,13 @@ def machine_parts(*, is_dla: bool, root: Path = Path("/")) -> dict[str, str]:
     them, and, for an engine for a DLA, the version of its firmware, which only root can read.
     """
     compatible = read_text(root / "proc/device-tree/compatible") or ""
-    found = {
+    parts = {
         "machine_l4t": l4t_of(read_text(root / "etc/nv_tegra_release")),
         "machine_module": compatible.partition("\0")[0],
     }
     if is_dla:
-        found["machine_dla_firmware"] = read_text(root / _DLA_FIRMWARE)
-    return {name: value for name, value in found.items() if value}
+        parts["machine_dla_firmware"] = read_text(root / _DLA_FIRMWARE)
+    return {name: value for name, value in parts.items() if value}
 
 
 def try_lock(lock: BinaryIO | int) -> bool:

@@ -119,19 +119,19 @@ class Connection:
             yield
             return
         except TimeoutError:
-            found = self.problem(f"does not answer within {self._timeout:g} s", "see timeout:")
+            failure = self.problem(f"does not answer within {self._timeout:g} s", "see timeout:")
         except OversizeError as error:
-            found = self.problem(f"answers with {error}")
+            failure = self.problem(f"answers with {error}")
         except HTTPException as error:
             words = self._shown(str(error) or type(error).__name__)
-            found = self.problem(f"breaks off or does not answer as HTTP ({words})")
+            failure = self.problem(f"breaks off or does not answer as HTTP ({words})")
         except OSError as error:
             reason = self._shown(error.strerror or str(error))
-            found = self.problem(f"cannot be reached ({reason})", "start the server")
+            failure = self.problem(f"cannot be reached ({reason})", "start the server")
         except UserError as error:
-            found = error
+            failure = error
         self.close()
-        raise found from None
+        raise failure from None
 
 
 def read_lines(path: str, key: str) -> list[str]:

@@ -503,9 +503,9 @@ class TensorRt(Inferring):
         parts = self._key_parts()
         key = engine_cache.engine_key(parts)
         with cache.lock(key, self.progress):
-            found = None if self._order.rebuild else cache.read(key)
-            if found is not None:
-                content, sidecar = found
+            kept_engine = None if self._order.rebuild else cache.read(key)
+            if kept_engine is not None:
+                content, sidecar = kept_engine
                 self.cold_start_ns["cache_load"] = time.monotonic_ns() - begin_ns
                 if self._deserialise(content):
                     self.built = sidecar.built
@@ -528,15 +528,17 @@ class TensorRt(Inferring):
         builder = Builder(self._trt, self._model, order, self.progress)
         with turn_to_build(
             order.timeout_seconds, self.progress, self._machine, self._model, builder.check
-        ) as found:
+        ) as circumstances:
             self.progress(BUILDS)
             free = self._cuda.free_bytes()
             made = builder.build(timing_cache)
             clocks = clocks_now(self._machine, self._cuda.pci_bus_id())
-        if found.waited_seconds:
-            self.cold_start_ns["build_wait"] = round(found.waited_seconds * 1e9)
-        found = found.model_copy(update={"free_device_bytes": free, "clocks_hertz": clocks})
-        facts = {"circumstances": found, "notes": (*made.built.notes, *found.notes)}
+        if circumstances.waited_seconds:
+            self.cold_start_ns["build_wait"] = round(circumstances.waited_seconds * 1e9)
+        circumstances = circumstances.model_copy(
+            update={"free_device_bytes": free, "clocks_hertz": clocks}
+        )
+        facts = {"circumstances": circumstances, "notes": (*made.built.notes, *circumstances.notes)}
         return made._replace(built=made.built.model_copy(update=facts))
 
     def _request(self) -> dict[str, object]:

@@ -66,30 +66,30 @@ class Capabilities(Record):
 
 def look(module: str = MODULE) -> Capabilities:
     """Find out in this process; it may not survive that."""
-    found: dict[str, Any] = {"module": module}
-    with _problem_noted(found, module):
+    findings: dict[str, Any] = {"module": module}
+    with _problem_noted(findings, module):
         trt = import_tensorrt(module)
-        found["versions"] = {"tensorrt": str(trt.__version__)}
+        findings["versions"] = {"tensorrt": str(trt.__version__)}
         cuda = load_cuda()
-        found["versions"] |= cuda.versions()
+        findings["versions"] |= cuda.versions()
         cuda.initialise()
-        found["free_bytes"] = cuda.free_bytes()
-        found["device"], found["compute_capability"] = cuda.device()
+        findings["free_bytes"] = cuda.free_bytes()
+        findings["device"], findings["compute_capability"] = cuda.device()
         # A runtime and no builder: making the first builder of a process takes seconds.
         runtime = trt.Runtime(trt.Logger(trt.Logger.ERROR))
-        found["dla_cores"] = max(0, int(runtime.num_DLA_cores))
-    return Capabilities.model_validate(found)
+        findings["dla_cores"] = max(0, int(runtime.num_DLA_cores))
+    return Capabilities.model_validate(findings)
 
 
 def look_at_layers(
     model: Path, precision: DlaPrecision | None, shapes: Shapes, module: str = MODULE
 ) -> LayerAnswers:
     """Ask the builder in this process; it may not survive that."""
-    found: dict[str, Any] = {}
-    with _problem_noted(found, module):
+    findings: dict[str, Any] = {}
+    with _problem_noted(findings, module):
         trt = import_tensorrt(module)
-        found["tensorrt"] = str(trt.__version__)
-        cores = found["dla_cores"] = max(0, int(trt.Builder(logger_of(trt)[0]).num_DLA_cores))
+        findings["tensorrt"] = str(trt.__version__)
+        cores = findings["dla_cores"] = max(0, int(trt.Builder(logger_of(trt)[0]).num_DLA_cores))
         order = Order(run_id="", backend=MODULE, device="gpu", model_directory="")
         if cores > 0:
             # Without a DLA it is only asked whether its parser takes the model.
@@ -108,8 +108,8 @@ def look_at_layers(
             marks = str(getattr(layer, "metadata", "") or "")
             kind = type_name(layer.type)
             answers.append(LayerAnswer(name=layer.name, kind=kind, marks=marks, on_dla=on_dla))
-        found["layers"] = answers
-    return LayerAnswers.model_validate(found)
+        findings["layers"] = answers
+    return LayerAnswers.model_validate(findings)
 
 
 @contextmanager
@@ -153,10 +153,10 @@ def import_tensorrt(module: str = MODULE) -> Any:
 def probe(module: str = MODULE, seconds: float = 120.0) -> Capabilities:
     """Find out in a child process, which may die of it; return why not, and raise nothing."""
     command = python_child(__spec__.name, "--module", module, name="probe")
-    found = ask_child(command, Capabilities, module, "what it can do", seconds)
-    if isinstance(found, Capabilities):
-        return found
-    return Capabilities(module=module, problem=found.message, remedy=found.remedy)
+    answer = ask_child(command, Capabilities, module, "what it can do", seconds)
+    if isinstance(answer, Capabilities):
+        return answer
+    return Capabilities(module=module, problem=answer.message, remedy=answer.remedy)
 
 
 def ask_layers(
@@ -174,10 +174,10 @@ def ask_layers(
     if precision is not None:
         command += ["--precision", precision]
     question = "which layers the DLA takes"
-    found = ask_child(command, LayerAnswers, module, question, 600.0)
-    if isinstance(found, LayerAnswers):
-        return found
-    return LayerAnswers(problem=found.message, remedy=found.remedy)
+    answer = ask_child(command, LayerAnswers, module, question, 600.0)
+    if isinstance(answer, LayerAnswers):
+        return answer
+    return LayerAnswers(problem=answer.message, remedy=answer.remedy)
 
 
 @lru_cache(maxsize=4)
@@ -209,14 +209,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--shapes", type=json.loads, default={})
     parser.add_argument("--module", default=MODULE, help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
-    found: Capabilities | LayerAnswers
+    answer: Capabilities | LayerAnswers
     if given.model is None:
-        found = look(given.module)
+        answer = look(given.module)
     else:
         shapes = {name: tuple(lengths) for name, lengths in given.shapes.items()}
-        found = look_at_layers(given.model, given.precision, shapes, given.module)
-    print(found.model_dump_json(exclude_none=True), flush=True)
-    return 0 if found.problem is None else 3
+        answer = look_at_layers(given.model, given.precision, shapes, given.module)
+    print(answer.model_dump_json(exclude_none=True), flush=True)
+    return 0 if answer.problem is None else 3
 
 
 if __name__ == "__main__":

@@ -111,8 +111,8 @@ class Trtexec(SelfTimed):
         parts = self._key_parts()
         self._key = engine_cache.engine_key(parts)
         with self._cache.lock(self._key, self.progress):
-            found = None if order.rebuild else self._cache.read(self._key)
-            if found is None:
+            kept_engine = None if order.rebuild else self._cache.read(self._key)
+            if kept_engine is None:
                 with turn_to_build(
                     order.timeout_seconds, self.progress, model=self._model
                 ) as circumstances:
@@ -126,7 +126,7 @@ class Trtexec(SelfTimed):
                 self._cache.write(self._key, made, model=name, parts=parts)
                 built = made.built
             else:
-                built = found[1].built.model_copy(update={"is_cached": True})
+                built = kept_engine[1].built.model_copy(update={"is_cached": True})
         self._notes = (*_NOTES, *built.notes)
         refuses_graph = order.cuda_graph and not parser.launches_graph(order)
         self.built = built.model_copy(
@@ -435,15 +435,15 @@ def find_program(program: Sequence[str]) -> tuple[str, ...]:
     Without an ordered program it is looked up where JetPack puts it, then along ``PATH``.
     """
     asked = program[0] if program else _DEFAULT_PROGRAM
-    found = shutil.which(asked)
-    if found is None and not program:
-        found = shutil.which("trtexec")
-    if found is None:
+    path = shutil.which(asked)
+    if path is None and not program:
+        path = shutil.which("trtexec")
+    if path is None:
         raise BackendUnavailable(
             f"there is no trtexec at {asked}",
             "apt install libnvinfer-bin, or give its path as trtexec: in the workload",
         )
-    return (str(Path(found).absolute()), *program[1:])
+    return (str(Path(path).absolute()), *program[1:])
 
 
 def place_zero(

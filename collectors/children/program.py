@@ -73,11 +73,11 @@ def start_tied(argv: Sequence[str], env: Mapping[str, str] = {}) -> LineChild:
 
 def find_executable(name: str) -> Path:
     """Return the full path of a program, or raise ``BackendUnavailable``."""
-    found = shutil.which(os.path.expanduser(name))  # noqa: PTH111 - a Path would lose its ./
-    if found is None:
+    path = shutil.which(os.path.expanduser(name))  # noqa: PTH111 - a Path would lose its ./
+    if path is None:
         remedy = "install it, or give its full path as command:"
         raise BackendUnavailable(f"there is no program {name}", remedy)
-    return Path(found).absolute()
+    return Path(path).absolute()
 
 
 DRIVER = "look at nvidia-smi, or tegrastats on a Jetson: the NVIDIA driver must work first"
@@ -270,9 +270,9 @@ class _Copy:
             data = os.read(self._ours, 65536)
             if not data:
                 break
-            *ended, line = (line + data).split(b"\n")
-            for one in ended:
-                self._read_line(one.decode(errors="replace"))
+            *lines, line = (line + data).split(b"\n")
+            for text in lines:
+                self._read_line(text.decode(errors="replace"))
             line = line[-_LINE_AT_MOST:]
             try:
                 while data:

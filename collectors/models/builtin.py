@@ -120,8 +120,8 @@ def _add_resnet50(graph: GraphBuilder) -> None:
     """Add bottlenecks of 3, 4, 6 and 3, with the stride in the 3x3 convolution."""
 
     def convolve(name: str, source: str, shape: tuple[int, int, int], stride: int = 1) -> str:
-        found = graph.convolution(name, source, shape, stride=stride)
-        return graph.add("Relu", f"{name}.relu", [found])
+        convolved = graph.convolution(name, source, shape, stride=stride)
+        return graph.add("Relu", f"{name}.relu", [convolved])
 
     last = convolve("stem", "image", (3, 64, 7), 2)
     last = graph.add(
@@ -166,8 +166,8 @@ def _add_mobilenet(graph: GraphBuilder, stages: tuple[tuple[int, int, int, int],
     def convolve(
         name: str, source: str, shape: tuple[int, int, int], stride: int = 1, *, deep: bool = False
     ) -> str:
-        found = graph.convolution(name, source, shape, stride=stride, depthwise=deep)
-        return graph.add("Clip", f"{name}.relu6", [found, *limits])
+        convolved = graph.convolution(name, source, shape, stride=stride, depthwise=deep)
+        return graph.add("Clip", f"{name}.relu6", [convolved, *limits])
 
     channels = 2 * stages[0][1]
     last = convolve("stem", "image", (3, channels, 3), 2)

@@ -408,22 +408,22 @@ def _infer(model: onnx.ModelProto) -> tuple[dict[str, Values | None], str | None
         shapes are unknown, or None.
     """
     constants, problem = _weights(model), None
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
+    inferred = onnx.ModelProto()
+    inferred.CopyFrom(model)
     for _ in range(_PASSES):
         try:
-            found = onnx.shape_inference.infer_shapes(found)
+            inferred = onnx.shape_inference.infer_shapes(inferred)
         except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
             problem = " ".join(str(error).split())[:200]
-        if not _fold(found, constants) or problem is not None:
+        if not _fold(inferred, constants) or problem is not None:
             break
-        _replace_constants(found, constants)
-    for of_model, of_found in (
-        (model.graph.value_info, found.graph.value_info),
-        (model.graph.output, found.graph.output),
+        _replace_constants(inferred, constants)
+    for of_model, of_inferred in (
+        (model.graph.value_info, inferred.graph.value_info),
+        (model.graph.output, inferred.graph.output),
     ):
         del of_model[:]
-        of_model.extend(of_found)
+        of_model.extend(of_inferred)
     numbers: dict[str, Values | None] = {}
     for name, array in constants.items():
         numbers[name] = None

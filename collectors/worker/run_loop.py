@@ -419,9 +419,9 @@ class Runner:
         import numpy
 
         usual = backend.inputs()
-        specs = {name: InputSpec(one.dtype.name, one.shape) for name, one in usual.items()}
+        specs = {name: InputSpec(array.dtype.name, array.shape) for name, array in usual.items()}
         data = DataSet(Path(order.inputs_file), specs, order.preprocess)
-        found: dict[str, list[NDArray[numpy.generic]]] = {}
+        outputs_by_name: dict[str, list[NDArray[numpy.generic]]] = {}
         for batch in reported(data, "running", backend.progress):
             self._unless_stopped()
             backend.feed(batch.arrays)
@@ -429,10 +429,10 @@ class Runner:
             for name, output in backend.outputs().items():
                 # Of a batch that was filled up, the outputs of its own inputs.
                 rows = numpy.atleast_1d(output)
-                kept = len(rows) * batch.number // order.batch
-                found.setdefault(name, []).append(rows[:kept])
+                count = len(rows) * batch.number // order.batch
+                outputs_by_name.setdefault(name, []).append(rows[:count])
         backend.feed(usual)
-        return {name: numpy.concatenate(parts) for name, parts in found.items()}
+        return {name: numpy.concatenate(parts) for name, parts in outputs_by_name.items()}
 
     def _rest(self, order: Order, phase: PhaseName) -> None:
         """Do nothing for the length of a baseline, with the model loaded."""
@@ -471,8 +471,8 @@ class Runner:
 
 def _write_profile(backend: Backend, path: Path) -> None:
     """Write the time of each layer, from profiled inferences that count nowhere else."""
-    found = backend.profile(_PROFILED_INFERENCES)
-    write_atomic(path, found.model_dump_json(exclude_none=True, indent=1).encode())
+    profile = backend.profile(_PROFILED_INFERENCES)
+    write_atomic(path, profile.model_dump_json(exclude_none=True, indent=1).encode())
 
 
 def is_settled(medians: Sequence[float]) -> bool:
