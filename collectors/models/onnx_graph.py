@@ -252,8 +252,10 @@ def _load(path: Path) -> onnx.ModelProto:
 
 def _check_names(path: Path, model: onnx.ModelProto) -> None:
     """Raise UserError if a name is not text: the library returns its bytes then."""
-    names: list[object] = [opset.domain for opset in model.opset_import]
+    names: list[object] = []
     nodes = [*model.graph.node]
+    for opset in model.opset_import:
+        names.append(opset.domain)
     for function in model.functions:
         names += (function.domain, function.name)
         nodes += function.node
@@ -262,7 +264,8 @@ def _check_names(path: Path, model: onnx.ModelProto) -> None:
     names += _given(model.graph)
     for info in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         names.append(info.name)
-        names += [length.dim_param for length in info.type.tensor_type.shape.dim]
+        for dimension in info.type.tensor_type.shape.dim:
+            names.append(dimension.dim_param)
     if not all(isinstance(name, str) for name in names):
         raise UserError(f"{path} has a name that is not UTF-8 text", _AGAIN)
 
@@ -344,8 +347,7 @@ def _with_subgraphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]
 
 def _fix_inputs(path: Path, model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Fix open dimensions, also those of the same name in other inputs, or raise ``UserError``."""
-    weights = {weight.name for weight in model.graph.initializer}
-    inputs = {value.name: value for value in model.graph.input if value.name not in weights}
+    inputs = _inputs_of(model)
     lengths: dict[str, int] = {}
     for name, wanted in shapes.items():
         if name not in inputs:
@@ -364,6 +366,16 @@ def _fix_inputs(path: Path, model: onnx.ModelProto, shapes: Mapping[str, tuple[i
         del model.graph.value_info[:]
         for output in model.graph.output:
             output.type.tensor_type.ClearField("shape")
+
+
+def _inputs_of(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
+    """Return the inputs by name, without weights, which older files list among them."""
+    inputs = {value.name: value for value in model.graph.input}
+    for weight in model.graph.initializer:
+        inputs.pop(weight.name, None)
+    for sparse in model.graph.sparse_initializer:
+        inputs.pop(sparse.values.name, None)
+    return inputs
 
 
 def _fix_input(path: Path, value: onnx.ValueInfoProto, wanted: tuple[int, ...]) -> dict[str, int]:
@@ -461,7 +473,7 @@ def _fold(model: onnx.ModelProto, constants: Constants) -> bool:
     """Compute the nodes that read only constants; return whether anything new was found."""
     nodes = [node for node in model.graph.node if _is_unknown(node, constants)]
     sized = _sized(model, nodes, constants)
-    opsets = {opset.domain: opset.version for opset in model.opset_import}
+    opsets = _opsets(model)
     before = _progress(constants)
     for node in nodes:
         if _asks_for_shape(node) and node.input[0] in sized and not node.domain:
@@ -587,8 +599,7 @@ def _run(node: onnx.NodeProto, known: Constants, opsets: Mapping[str, int]) -> l
     outputs = filter(None, node.output)
     graph = helper.make_graph([node], "constant", _untyped(known), _untyped(outputs))
     try:
-        own = opsets.get("", opsets.get("ai.onnx", 13))
-        return list(ReferenceEvaluator(graph, {"": own}).run(None, known))
+        return list(ReferenceEvaluator(graph, {"": opsets.get("", 13)}).run(None, known))
     except Exception:
         # Any failure of its kernels leaves the value unknown, which the notes report.
         return None
@@ -632,7 +643,7 @@ def _graph(
             tensors[name] = Tensor(name=name, is_constant=True, values=values)
     return Graph(
         opsets=_opsets(model),
-        inputs=tuple(value.name for value in model.graph.input if value.name not in weights),
+        inputs=tuple(_inputs_of(model)),
         outputs=tuple(value.name for value in model.graph.output),
         nodes=tuple(_node(index, node) for index, node in enumerate(model.graph.node)),
         tensors=tensors,
