@@ -8,7 +8,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from math import isnan, nan
 
 import msgspec
@@ -63,8 +62,8 @@ def encode(block: Block) -> bytes:
         ValueError: The columns differ in length.
     """
     count = len(block.times_ns)
-    lengths = [len(block.wall_ns), *map(len, block.columns.values())]
-    if any(length != count for length in lengths):
+    lengths = {len(block.wall_ns), *map(len, block.columns.values())}
+    if lengths != {count}:
         raise ValueError("the columns of a block differ in length")
     columns = {name: _raw(column) for name, column in block.columns.items()}
     stored = _Stored(block.source, block.times_ns.tolist(), block.wall_ns.tolist(), columns)
@@ -84,11 +83,10 @@ def decode(data: bytes, wanted: Callable[[str], bool] | None = None) -> Block:
         raise CorruptBlockError(f"a block of version {version}; this program reads {VERSION}")
     try:
         stored = _STORED.decode(_inflated(data[len(_HEADER) :]))
-        columns = {
-            name: _column(raw, len(stored.times_ns))
-            for name, raw in stored.columns.items()
-            if wanted is None or wanted(name)
-        }
+        columns: dict[str, array[float]] = {}
+        for name, raw in stored.columns.items():
+            if wanted is None or wanted(name):
+                columns[name] = _column(raw, len(stored.times_ns))
         times, wall = array("q", stored.times_ns), array("q", stored.wall_ns)
     except (zlib.error, msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise CorruptBlockError(f"a block is damaged: {error}") from error
@@ -137,8 +135,13 @@ class WindowSlice:
 
     def steps(self, column: Sequence[float]) -> Iterator[tuple[int, float, int, float]]:
         """Yield time and value of each two neighbours of the samples that have a value."""
-        known = ((at, v) for at, v in zip(self.times_ns, column, strict=True) if v == v)
-        return (before + after for before, after in pairwise(known))
+        before: tuple[int, float] | None = None
+        for sample in zip(self.times_ns, column, strict=True):
+            if isnan(sample[1]):
+                continue
+            if before is not None:
+                yield before + sample
+            before = sample
 
     def around(self, begin_ns: int, end_ns: int) -> "WindowSlice":
         """Return the samples of a window, with one neighbour on each side where there is one."""
@@ -149,9 +152,12 @@ class WindowSlice:
 
     def only(self, kept: Sequence[int]) -> "WindowSlice":
         """Return the samples at some positions, in increasing order."""
-        times, wall = ([column[i] for i in kept] for column in (self.times_ns, self.wall_ns))
-        columns = {n: array("d", [column[i] for i in kept]) for n, column in self.columns.items()}
-        return WindowSlice(array("q", times), array("q", wall), columns)
+        columns: dict[str, array[float]] = {}
+        for name, column in self.columns.items():
+            columns[name] = array("d", [column[i] for i in kept])
+        times_ns = array("q", [self.times_ns[i] for i in kept])
+        wall_ns = array("q", [self.wall_ns[i] for i in kept])
+        return WindowSlice(times_ns, wall_ns, columns)
 
 
 def known_values(column: Iterable[float]) -> list[float]:

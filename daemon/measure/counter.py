@@ -7,12 +7,12 @@ which readings of power may meet always at the same moment, is counted as it is.
 import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from math import fsum, hypot, isnan, sqrt
 from typing import NamedTuple
 
 from ...parsers.signals import RAIL_COUNTER, RAIL_COUNTER_AFTER, RAIL_COUNTER_READ, RAIL_POWER
-from .blocks import WindowSlice
+from .blocks import WindowSlice, known_values
+from .numerics import differences
 from .report import CounterFault, Span
 
 TICK_SECONDS = 0.1
@@ -81,7 +81,7 @@ def counter_energy(
     begin = _count_between(times[:2], counts[:2], window.begin_ns)
     end = _count_between(times[-2:], counts[-2:], window.end_ns)
     watts = (end - begin) / window.seconds
-    step_ns = statistics.median(b - a for a, b in pairwise(times))
+    step_ns = statistics.median(differences(times))
     bent = 0.0
     for count, outer, inner, edge_ns in (
         (begin, 0, 1, window.begin_ns),
@@ -96,10 +96,10 @@ def counter_energy(
     took = readings.read_seconds[near]
     tick_seconds = _tick_seconds(times, counts)
     late = watts * (tick_seconds + (took[0] + took[-2]) / 2)
-    known = [power for power in _power(samples, rail, times) if not isnan(power)]
+    powers = _powers(samples, rail, times)
     uneven = max(_step_watts(times, counts))
-    if known:
-        uneven = sqrt(fsum((power - watts) ** 2 for power in known) / len(known))
+    if powers:
+        uneven = sqrt(fsum((power - watts) ** 2 for power in powers) / len(powers))
     hidden = uneven * hypot(step_ns / 1e9, tick_seconds) * UNEVEN_SHARE
     unsure = 2 * clock_seconds * max(watts, *_step_watts(times, counts))
     return CounterEnergy(end - begin, hypot(late, hidden) + bent + unsure)
@@ -109,7 +109,9 @@ def counter_fault(samples: WindowSlice, rail: str, window: Span) -> CounterFault
     """Return why a counter that was read around a window gives no energy of it."""
     readings = _readings(samples, rail)
     near = readings.bracket(window)
-    return None if near is None else _fault(readings, near, samples, rail)
+    if near is None:
+        return None
+    return _fault(readings, near, samples, rail)
 
 
 def counter_total(
@@ -124,67 +126,70 @@ def counter_total(
         parts.append(part)
     if not parts:
         return None
-    return CounterEnergy(fsum(part.joules for part in parts), fsum(part[1] for part in parts))
+    joules, edge_joules = map(fsum, zip(*parts, strict=True))
+    return CounterEnergy(joules, edge_joules)
 
 
 def _readings(samples: WindowSlice, rail: str) -> _Readings:
     """Return the readings of a rail's counter, each at its own time."""
-    found = _Readings([], [], [])
-    names = (RAIL_COUNTER, RAIL_COUNTER_AFTER, RAIL_COUNTER_READ)
-    columns = [samples.columns.get(signal.column(rail)) for signal in names]
-    counts, after, read = columns
+    readings = _Readings([], [], [])
+    counts = samples.columns.get(RAIL_COUNTER.column(rail))
+    after = samples.columns.get(RAIL_COUNTER_AFTER.column(rail))
+    read = samples.columns.get(RAIL_COUNTER_READ.column(rail))
     if counts is None or after is None or read is None:
-        return found
+        return readings
     for at_ns, joules, later, took in zip(samples.times_ns, counts, after, read, strict=True):
         if isnan(joules) or isnan(later) or isnan(took):
             continue
         own_ns = at_ns + later * 1e9
-        if found.times_ns and own_ns <= found.times_ns[-1]:
+        if readings.times_ns and own_ns <= readings.times_ns[-1]:
             continue
-        found.times_ns.append(own_ns)
-        found.joules.append(joules)
-        found.read_seconds.append(took)
-    return found
+        readings.times_ns.append(own_ns)
+        readings.joules.append(joules)
+        readings.read_seconds.append(took)
+    return readings
 
 
 def _fault(
     readings: _Readings, near: slice, samples: WindowSlice, rail: str
 ) -> CounterFault | None:
+    """Return why the readings around a window give no energy of it; ``None`` if they do."""
     times, counts = readings.times_ns[near], readings.joules[near]
-    if any(b < a for a, b in pairwise(counts)):
+    if min(differences(counts)) < 0:
         return "runs_back"
     if max(_still_seconds(times, counts)) > STILL_SECONDS:
         return "stands_still"
     steps = _step_watts(times, counts)
     # Bursts may escape every reading of power, and most steps of a counter may be idle. Both at
     # once would be bursts that are rare and shorter than a reading: these are too little energy.
-    known = [watts for watts in _power(samples, rail, times) if not isnan(watts)]
-    if max(steps) > JUMP_RATIO * max(statistics.median(steps), *known, 0.0):
+    powers = _powers(samples, rail, times)
+    if max(steps) > JUMP_RATIO * max(statistics.median(steps), *powers, 0.0):
         return "jumps"
     return None
 
 
-def _power(samples: WindowSlice, rail: str, times_ns: Sequence[float]) -> Sequence[float]:
+def _powers(samples: WindowSlice, rail: str, times_ns: Sequence[float]) -> list[float]:
+    """Return the readings of power between the first and the last reading of the counter."""
     watts = samples.columns.get(RAIL_POWER.column(rail), ())
-    return watts[samples.inside(int(times_ns[0]), int(times_ns[-1]))]
+    return known_values(watts[samples.inside(int(times_ns[0]), int(times_ns[-1]))])
 
 
 def _step_watts(times_ns: Sequence[float], counts: Sequence[float]) -> list[float]:
     """Return the least power of each step: its energy may be that of one update more."""
-    return [
-        (after - before) / ((end - begin) / 1e9 + TICK_SECONDS)
-        for (begin, end), (before, after) in zip(pairwise(times_ns), pairwise(counts), strict=True)
-    ]
+    watts = []
+    for time_ns, joules in zip(differences(times_ns), differences(counts), strict=True):
+        watts.append(joules / (time_ns / 1e9 + TICK_SECONDS))
+    return watts
 
 
 def _still_seconds(times_ns: Sequence[float], counts: Sequence[float]) -> list[float]:
     """Return for each reading how long the counter has not grown until then."""
-    since_ns, found = times_ns[0], [0.0]
+    since_ns, still_seconds = times_ns[0], [0.0]
     for i in range(1, len(times_ns)):
         if counts[i] > counts[i - 1]:
             since_ns = times_ns[i]
-        found.append((times_ns[i] - since_ns) / 1e9)
-    return found
+        still_seconds.append((times_ns[i] - since_ns) / 1e9)
+    return still_seconds
 
 
 def _tick_seconds(times_ns: Sequence[float], counts: Sequence[float]) -> float:

@@ -120,7 +120,11 @@ class RunTrace:
 
     def identity(self) -> dict[str, Any]:
         """Return what a report takes over as it is: the fields of both that have one name."""
-        return {name: getattr(self, name) for name in RunReport.model_fields if hasattr(self, name)}
+        fields: dict[str, Any] = {}
+        for name in RunReport.model_fields:
+            if hasattr(self, name):
+                fields[name] = getattr(self, name)
+        return fields
 
     def add(self, event: RunEvent) -> bool:
         """Add one event of the worker.
@@ -196,9 +200,9 @@ class RunTrace:
 
         Incomplete work does not count, nor does its time.
         """
-        spans = {
-            phase: Span(begin_ns=self.begins[phase], end_ns=end) for phase, end in self.ends.items()
-        }
+        spans: dict[PhaseName, Span] = {}
+        for phase, end_ns in self.ends.items():
+            spans[phase] = Span(begin_ns=self.begins[phase], end_ns=end_ns)
         begin = self.begins.get("steady")
         last = max(map(add, self.start_ns, self.latency_ns), default=0)
         if begin is not None and "steady" not in spans and last > begin:
@@ -225,17 +229,24 @@ class RunTrace:
 
     def completed(self, window: Span) -> "tuple[array[int], array[int]]":
         """Return starts, increasing, and latencies of inferences entirely inside a window."""
-        starts, latencies = self.start_ns, self.latency_ns
-        if not all(a <= b for a, b in pairwise(starts)):
-            order = sorted(range(len(starts)), key=starts.__getitem__)
-            starts = array("q", (starts[i] for i in order))
-            latencies = array("q", (latencies[i] for i in order))
+        starts, latencies = _in_order(self.start_ns, self.latency_ns)
         ends = array("q", map(add, starts, latencies))
         if starts and starts[0] >= window.begin_ns and max(ends) <= window.end_ns:
             return starts, latencies
-        kept = [
-            i
-            for i in range(bisect_left(starts, window.begin_ns), len(starts))
-            if ends[i] <= window.end_ns
-        ]
-        return array("q", (starts[i] for i in kept)), array("q", (latencies[i] for i in kept))
+        inside_starts, inside_latencies = array("q"), array("q")
+        for i in range(bisect_left(starts, window.begin_ns), len(starts)):
+            if ends[i] <= window.end_ns:
+                inside_starts.append(starts[i])
+                inside_latencies.append(latencies[i])
+        return inside_starts, inside_latencies
+
+
+def _in_order(starts: "array[int]", latencies: "array[int]") -> "tuple[array[int], array[int]]":
+    """Return starts, increasing, and their latencies.
+
+    They are in order unless several were in flight at once, which are reported as they end.
+    """
+    if all(before <= after for before, after in pairwise(starts)):
+        return starts, latencies
+    rising = sorted(range(len(starts)), key=starts.__getitem__)
+    return array("q", [starts[i] for i in rising]), array("q", [latencies[i] for i in rising])
