@@ -9,8 +9,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isnan, nan
+from typing import TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 _MAGIC = b"tgb"
 VERSION = 2
@@ -154,10 +157,15 @@ class WindowSlice:
         """Return the samples at some positions, in increasing order."""
         columns: dict[str, array[float]] = {}
         for name, column in self.columns.items():
-            columns[name] = array("d", [column[i] for i in kept])
-        times_ns = array("q", [self.times_ns[i] for i in kept])
-        wall_ns = array("q", [self.wall_ns[i] for i in kept])
+            columns[name] = array("d", at_positions(column, kept))
+        times_ns = array("q", at_positions(self.times_ns, kept))
+        wall_ns = array("q", at_positions(self.wall_ns, kept))
         return WindowSlice(times_ns, wall_ns, columns)
+
+
+def at_positions(column: Sequence[T], positions: Iterable[int]) -> list[T]:
+    """Return the values of a column at some positions."""
+    return [column[position] for position in positions]
 
 
 def known_values(column: Iterable[float]) -> list[float]:

@@ -258,8 +258,8 @@ def measure_energy(
     window = phases["steady"]
     curve = module_curve(samples, rule)
     idle = _idle_power(curve, phases, reading)
-    # Each rail has a figure of its own. The total is measured anew, and is not their sum: errors of
-    # rails that move together do not cancel.
+    # The total is measured from the sum of the readings, and not from these figures: its interval
+    # follows from how the power of the whole module moves.
     rails = _energy_by_rail(samples, phases, reading, idle.memory)
     if not rails:
         return None
@@ -483,9 +483,11 @@ def _net_of(
     unsure = _unsure_watts(idle.wander, levels)
     has_drifted = baseline_drift(difference, unsure, net.joules / window.seconds)
     net = net._replace(has_drifted=has_drifted)
-    fewest_readings = min(len(phase.readings.watts) for phase in idle.phases)
-    if gross.terms is None or fewest_readings < FEWEST_POINTS:
+    if gross.terms is None:
         return net
+    for phase in idle.phases:
+        if len(phase.readings.watts) < FEWEST_POINTS:
+            return net
 
     share = idle_share(idle.phases[0].span, idle.phases[-1].span, window)
     drift = _drift_bounds(difference, unsure, share, window)
@@ -508,8 +510,10 @@ def _net_of(
 def _unsure_watts(wander: Wander, levels: Sequence[_Level]) -> float:
     """Return half the 95 % interval of the difference between both levels of idle power."""
     wandering = wander.watts((1.0, 1.0), inf, wander.memory)
-    rounding = [level.rounding for level in levels]
-    edges = fsum(level.edges for level in levels)
+    rounding, edges = [], 0.0
+    for level in levels:
+        rounding.append(level.rounding)
+        edges += level.edges
     return hypot(wandering, *rounding) + edges
 
 

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER
-from .blocks import WindowSlice
+from .blocks import WindowSlice, at_positions
 from .energy import LAG_SECONDS, total
 from .numerics import differences, dot, student_95
 from .report import Figure, Flag, LockInProblem, LockInReport, Span
@@ -239,20 +239,23 @@ def lock_in_report(
         reason = "the rails that add up to the module are not known"
         return result.model_copy(update={"reason": reason})
     columns = RAIL_POWER.by_label(samples.columns)
-    whole = samples.only(_whole_readings([columns.get(name, ()) for name in rule.total]))
-    columns = RAIL_POWER.by_label(whole.columns)
+    powers = [columns.get(name, ()) for name in rule.total]
+    whole = _whole_readings(powers)
     rails = []
-    for name in rule.total:
-        rails.append(RailReadings(columns.get(name, ()), rule.step_watts(name)))
+    for name, watts in zip(rule.total, powers, strict=True):
+        rails.append(RailReadings(at_positions(watts, whole), rule.step_watts(name)))
     shortest_off_ns = min(plan.steps_seconds[::2], default=0.0) * 1e9
     steps = []
     for step in trace.on_steps or on_steps(*trace.completed(window), shortest_off_ns):
         steps.append(step._replace(pieces=step.pieces * plan.repeats))
-    measured = lock_in(whole.times_ns, rails, steps, averaging_seconds or None)
+    times_ns = at_positions(samples.times_ns, whole)
+    measured = lock_in(times_ns, rails, steps, averaging_seconds or None)
     if measured is None:
         return result.model_copy(update={"reason": "no readings within its steps"})
     problems: list[LockInProblem | Flag] = [*measured.problems]
-    problems += [flag for flag in flags if flag not in _NOT_OF_LOCK_IN]
+    for flag in flags:
+        if flag not in _NOT_OF_LOCK_IN:
+            problems.append(flag)
     changes: dict[str, object] = {
         "seconds": plan.seconds,
         "seed": plan.seed,

@@ -11,6 +11,7 @@ from math import nan
 from .blocks import Block, WindowSlice, decode, encode, join
 from .energy import interval_ns
 
+# Enough for a median interval that a late line does not move.
 _RECENT = 65
 _FAR_OFF_NS = 1 << 62
 
@@ -40,6 +41,12 @@ class Timeline:
 
     A sample costs one number per column. About every ten seconds of sample time the open block is
     sealed: compressed, kept, and passed to ``on_sealed`` in the thread that appended.
+
+    >>> timeline = Timeline()
+    >>> timeline.append(monotonic_ns=100, wall_ns=1_000, values={"ram.used_bytes": 5.0})
+    True
+    >>> timeline.cut(0, 200).columns["ram.used_bytes"].tolist()
+    [5.0]
     """
 
     def __init__(
@@ -91,12 +98,15 @@ class Timeline:
 
     def seal(self) -> None:
         """Seal the open block, even a short one: at the end, or to store it now."""
+        sealed = None
         with self._changed:
-            sealed = self._seal() if self._open.times_ns else None
+            if self._open.times_ns:
+                sealed = self._seal()
         if sealed is not None and self._on_sealed is not None:
             self._on_sealed(sealed)
 
     def _seal(self) -> SealedBlock:
+        """Close the open block and begin another; the lock is held."""
         block, self._open = self._open, Block(self.source)
         times, wall = block.times_ns, block.wall_ns
         sealed = SealedBlock(
@@ -115,8 +125,9 @@ class Timeline:
         with self._changed:
             sealed = list(self._sealed)
             now = self._copy_open(wanted)
-        first = max(bisect_left([block.end_ns for block in sealed], begin_ns) - 1, 0)
-        after = bisect_right([block.begin_ns for block in sealed], end_ns) + 1
+        # With one block more on each side, which may have the neighbours of the window.
+        first = max(bisect_left(sealed, begin_ns, key=lambda block: block.end_ns) - 1, 0)
+        after = bisect_right(sealed, end_ns, key=lambda block: block.begin_ns) + 1
         blocks = [decode(block.data, wanted) for block in sealed[first:after]]
         return join([*blocks, now]).around(begin_ns, end_ns)
 
@@ -150,13 +161,12 @@ class Timeline:
             yield now
 
     def _copy_open(self, wanted: Callable[[str], bool] | None = None) -> Block:
-        columns = self._open.columns.items()
-        return Block(
-            self.source,
-            self._open.times_ns[:],
-            self._open.wall_ns[:],
-            {name: column[:] for name, column in columns if wanted is None or wanted(name)},
-        )
+        """Return the open block as it is now, so that it can be read without the lock."""
+        columns: dict[str, array[float]] = {}
+        for name, column in self._open.columns.items():
+            if wanted is None or wanted(name):
+                columns[name] = column[:]
+        return Block(self.source, self._open.times_ns[:], self._open.wall_ns[:], columns)
 
     @property
     def interval_seconds(self) -> float | None:
@@ -164,7 +174,9 @@ class Timeline:
         with self._changed:
             times = list(self._recent)
         interval = interval_ns(times)
-        return None if interval is None else interval / 1e9
+        if interval is None:
+            return None
+        return interval / 1e9
 
     def wait_past(self, monotonic_ns: int, timeout_seconds: float) -> bool:
         """Wait for a sample later than a time, and return whether one came."""
@@ -175,6 +187,7 @@ class Timeline:
 
 
 def _append(block: Block, time_ns: int, wall_ns: int, values: Mapping[str, float]) -> None:
+    """Add a sample to a block: a value that is absent, now or until now, is NaN."""
     before = len(block.times_ns)
     block.times_ns.append(time_ns)
     block.wall_ns.append(wall_ns)

@@ -22,6 +22,7 @@ from ...parsers.inference.events import (
 )
 from ...parsers.inference.placement import Built
 from ...parsers.values import Device
+from .blocks import at_positions
 from .report import Interval, Outcome, RunReport, SkipReason, Span, WorkPhase
 
 
@@ -249,4 +250,4 @@ def _in_order(starts: "array[int]", latencies: "array[int]") -> "tuple[array[int
     if all(before <= after for before, after in pairwise(starts)):
         return starts, latencies
     rising = sorted(range(len(starts)), key=starts.__getitem__)
-    return array("q", [starts[i] for i in rising]), array("q", [latencies[i] for i in rising])
+    return array("q", at_positions(starts, rising)), array("q", at_positions(latencies, rising))

@@ -27,7 +27,7 @@ from operator import mul
 from typing import NamedTuple
 
 from .energy import Curve
-from .numerics import NORMAL_95, about_mean, dot, student_95
+from .numerics import NORMAL_95, about_mean, differences, dot, student_95
 from .rhythm import Beat, fitted, waves_apart
 
 # More would only take time: the blocks are longer than the parts.
@@ -101,7 +101,7 @@ def _scatter_watts(
 ) -> float:
     """Return the part of the interval that the scatter about a slow change gives."""
     n = len(watts)
-    runs = 1 + sum(a != b for a, b in pairwise(watts))
+    runs = _run_count(watts)
     short = max(min(2 * n // runs - 1, n // 12), 1)
     size = max(min(max(2 * short, round(n ** (1 / 3))), n // 8), 1)
     spans = [0.0, *accumulate(weights)]
@@ -131,7 +131,8 @@ def _beats_watts(curve: Curve, beats: Sequence[Beat]) -> float:
     swing = math.sqrt(2) * statistics.pstdev(curve.watts)
     height = 2 * (statistics.fmean(curve.watts) - min(curve.watts))
     # A beat with a number of cycles shows how strong the rhythm of the starts is.
-    strongest = max((beat.line for beat in beats if beat.cycles < math.inf), default=1.0)
+    lines = [beat.line for beat in beats if beat.cycles < math.inf]
+    strongest = max(lines, default=1.0)
     unknown = 0.0
     by_harmonic: dict[float, float] = {}
     for beat in beats:
@@ -163,6 +164,11 @@ def beat_watts(curve: Curve, hertz: float) -> float:
     shares = [(wave.conjugate() * factors).real for wave in waves]
     noise = statistics.pstdev(curve.watts) * math.hypot(*shares)
     return abs(dot(shares, curve.watts)) + NORMAL_95 * noise
+
+
+def _run_count(watts: Sequence[float], most_apart: float = 0.0) -> int:
+    """Return the number of runs of repeated readings: a repeated value is not a reading."""
+    return 1 + sum(abs(step) > most_apart for step in differences(watts))
 
 
 def _residues(spans: Sequence[float], joules: Sequence[float], size: int) -> list[float]:
@@ -207,7 +213,7 @@ def quantisation_watts(watts: Sequence[float], step: float, *, is_idle: bool = F
     for group in groups:
         share = len(group) / len(watts)
         variance += share * share * _rounding(group, step, is_idle=is_idle)
-    runs = 1 + sum(abs(a - b) > step / 4 for a, b in pairwise(watts))
+    runs = _run_count(watts, step / 4)
     return NORMAL_95 * math.sqrt(max(variance, single / runs))
 
 
@@ -269,8 +275,10 @@ def wander(phases: Sequence[Curve], averaging: float = 0.0) -> Wander:
     neighbours alike: its readings are means of ``averaging`` seconds. Readings within the memory
     count as one, and few of them widen the interval by Student's factor.
     """
-    lengths = [(phase.times_ns[-1] - phase.times_ns[0]) / 1e9 for phase in phases]
-    count = sum(len(phase.watts) for phase in phases)
+    lengths, count = [], 0
+    for phase in phases:
+        lengths.append((phase.times_ns[-1] - phase.times_ns[0]) / 1e9)
+        count += len(phase.watts)
     step = math.fsum(lengths) / (count - len(phases))
     seconds = tuple(max(length, step) for length in lengths)
     sums = _positive_autocovariance(phases, count)
@@ -294,7 +302,7 @@ def wander(phases: Sequence[Curve], averaging: float = 0.0) -> Wander:
 def _positive_autocovariance(phases: Sequence[Curve], count: int) -> list[float]:
     """Return the autocovariance of phases, each about its own mean, while it is positive."""
     moved = [about_mean(phase.watts) for phase in phases]
-    longest = max(min(len(phase) for phase in moved) // 3, 1)
+    longest = max(min(map(len, moved)) // 3, 1)
     sums: list[float] = []
     for lag in range(longest + 1):
         covariance = math.fsum(dot(phase, phase[lag:]) for phase in moved) / count
