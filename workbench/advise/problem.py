@@ -7,7 +7,7 @@ alone, and from effects that were measured for exactly these models or for pairs
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from math import floor, hypot, inf, prod
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -120,12 +120,29 @@ def is_tie(one: Evaluation, other: Evaluation) -> bool:
 
 
 def _half_of(parts: Iterable[Term]) -> float | None:
-    halves = [coefficient * _half(figure) for coefficient, figure in parts if coefficient]
-    return None if inf in map(abs, halves) else hypot(*halves)
+    """Return half the 95 % interval of a sum; ``None`` if a part has none."""
+    halves = []
+    for coefficient, figure in parts:
+        if not coefficient:
+            continue
+        if figure.half is None:
+            return None
+        halves.append(coefficient * figure.half)
+    return hypot(*halves)
 
 
-def _half(figure: Figure) -> float:
-    return inf if figure.half is None else figure.half
+class _Need(NamedTuple):
+    """What models take on one accelerator: the time of each input, and a share of all time."""
+
+    seconds: dict[Cell, float]
+    duty: float
+
+
+class _Slowed(NamedTuple):
+    """A model next to those on other accelerators: its latency, and the share of time it needs."""
+
+    seconds: float
+    share: float
 
 
 @dataclass(frozen=True)
@@ -149,8 +166,11 @@ class Problem:
 
     def names_on(self, device: Device, placement: Choice) -> list[str]:
         """Return the models that a placement has on an accelerator."""
-        pairs = zip(self.demands, map(self.option, enumerate(placement)), strict=True)
-        return [demand.name for demand, option in pairs if option.device == device]
+        names = []
+        for cell in enumerate(placement):
+            if self.option(cell).device == device:
+                names.append(self.demands[cell[0]].name)
+        return names
 
     def cost(self, cell: Cell) -> Term:
         """Return the cost of a cell alone, or raise ``ValueError`` if it is not known."""
@@ -165,11 +185,11 @@ class Problem:
         cells = tuple(enumerate(placement))
         latency, duty, in_turn = self._needs(cells)
         terms: dict[object, Term] = {cell: self.cost(cell) for cell in cells}
-        if self.powers:
-            at_work = {cell: self._at_work(cell, cells) for cell in cells}
-            for some, watts in self.powers:
-                if all(cell in at_work for cell in some):
-                    terms[some] = Term(prod(at_work[cell] for cell in some), watts)
+        for together, watts in self.powers:
+            if not set(cells).issuperset(together):
+                continue
+            at_work = [self._at_work(cell, cells) for cell in together]
+            terms[together] = Term(prod(at_work), watts)
         return Evaluation(
             placement=placement,
             latency_seconds=latency,
@@ -200,9 +220,11 @@ class Problem:
         return [pair for pair in combinations(cells, 2) if frozenset(pair) not in self.effects]
 
     def _worst(self, latency: Sequence[float], duty: Mapping[Device, float]) -> float:
-        pairs = zip(latency, self.demands, strict=False)
-        ratios = [seconds / demand.deadline_seconds for seconds, demand in pairs]
-        return (1 + self.margin) * max([0.0, *ratios, *duty.values()])
+        """Return the largest of latency over deadline and of duty, with margin."""
+        worst = max([0.0, *duty.values()])
+        for seconds, demand in zip(latency, self.demands, strict=False):
+            worst = max(worst, seconds / demand.deadline_seconds)
+        return (1 + self.margin) * worst
 
     def share(self, cell: Cell) -> float:
         """Return the share of time that a cell needs alone."""
@@ -228,13 +250,11 @@ class Problem:
     @cached_property
     def powers(self) -> tuple[tuple[tuple[Cell, ...], Figure], ...]:
         """Cells that draw more or less together than alone, and how much while all are at work."""
-        if self.objective != "energy":
-            return ()
-        return tuple(
-            (tuple(sorted(cells)), effect.watts)
-            for cells, effect in self.effects.items()
-            if effect.watts is not None
-        )
+        powers = []
+        for cells, effect in self.effects.items():
+            if effect.watts is not None and self.objective == "energy":
+                powers.append((tuple(sorted(cells)), effect.watts))
+        return tuple(powers)
 
     @cached_property
     def _wholes(self) -> list[frozenset[Cell]]:
@@ -248,111 +268,130 @@ class Problem:
         Models on one accelerator run at once, as measured, or in turn, one inference after the
         other. The way that leaves more slack counts, so that measuring makes nothing worse.
         """
-        used: dict[Device, list[Cell]] = {}
+        by_device: dict[Device, list[Cell]] = {}
         for cell in cells:
-            used.setdefault(self.option(cell).device, []).append(cell)
-        left_to_gpu = sum(
-            self.demands[cell[0]].rate_per_second * option.gpu_seconds.value
-            for cell in cells
-            for option in [self.option(cell)]
-            if option.device != "gpu" and option.gpu_seconds is not None
-        )
+            by_device.setdefault(self.option(cell).device, []).append(cell)
         whole = self.effects.get(frozenset(cells)) if frozenset(cells) in self._wholes else None
         slowed = {cell: self._slowed(cell, cells) for cell in cells}
+        left_to_gpu = self._left_to_gpu(cells)
         latency: dict[Cell, float] = {}
         duty: dict[Device, float] = {}
         in_turn = set()
-        for device, mine in used.items():
+        for device, here in by_device.items():
             more = left_to_gpu if device == "gpu" else 0.0
-            ways = [self._at_once(mine, slowed, whole)]
-            # The effect of each model elsewhere on each of these was measured.
-            knows_others = all(
-                other in mine or other in self.pairs.get(one, {}) for one in mine for other in cells
-            )
-            if len(mine) > 1 and (whole is None or knows_others):
-                turn = sum(slowed[cell][0] for cell in mine)
-                ways.append((dict.fromkeys(mine, turn), sum(slowed[cell][1] for cell in mine)))
-            ratios = [
-                max(
-                    needed + more,
-                    *(
-                        (took[one] + self.option(one).wait_seconds)
-                        / self.demands[one[0]].deadline_seconds
-                        for one in mine
-                    ),
-                )
-                for took, needed in ways
-            ]
-            if ratios[0] > _ROUNDING * ratios[-1]:
-                in_turn.add(device)
-            took, needed = ways[device in in_turn]
-            latency.update({one: took[one] + self.option(one).wait_seconds for one in mine})
-            duty[device] = needed + more
+            need = self._at_once(here, slowed, whole)
+            if len(here) > 1 and (whole is None or self._knows_others(here, cells)):
+                turns = self._in_turn(here, slowed)
+                if self._strain(need, more) > _ROUNDING * self._strain(turns, more):
+                    need = turns
+                    in_turn.add(device)
+            for cell, seconds in need.seconds.items():
+                latency[cell] = seconds + self.option(cell).wait_seconds
+            duty[device] = need.duty + more
         if left_to_gpu:
             duty.setdefault("gpu", left_to_gpu)
         return tuple(latency[cell] for cell in cells), duty, frozenset(in_turn)
 
-    def _slowed(self, cell: Cell, cells: Sequence[Cell]) -> tuple[float, float]:
+    def _left_to_gpu(self, cells: Sequence[Cell]) -> float:
+        """Return the share of time that models of other accelerators need of the GPU."""
+        share = 0.0
+        for cell in cells:
+            option = self.option(cell)
+            if option.device != "gpu" and option.gpu_seconds is not None:
+                share += self.demands[cell[0]].rate_per_second * option.gpu_seconds.value
+        return share
+
+    def _knows_others(self, here: Sequence[Cell], cells: Sequence[Cell]) -> bool:
+        """Return whether the effect of each model elsewhere on each of these was measured."""
+        for cell in here:
+            known = self.pairs.get(cell, {})
+            if not all(other in known or other in here for other in cells):
+                return False
+        return True
+
+    def _strain(self, need: _Need, more: float) -> float:
+        """Return the largest of latency over deadline and of duty on one accelerator."""
+        strain = need.duty + more
+        for cell, seconds in need.seconds.items():
+            waited = seconds + self.option(cell).wait_seconds
+            strain = max(strain, waited / self.demands[cell[0]].deadline_seconds)
+        return strain
+
+    def _slowed(self, cell: Cell, cells: Sequence[Cell]) -> _Slowed:
         """Return latency and share of time of a model next to those on other accelerators.
 
         An accelerator does the work of one model at a time, so the worst of its models counts;
         several accelerators multiply.
         """
-        pairs, here = self.pairs.get(cell, {}), self.option(cell).device
+        pairs, device = self.pairs.get(cell, {}), self.option(cell).device
         tails: dict[Device, float] = {}
         speeds: dict[Device, float] = {}
         for other in cells:
-            there = self.option(other).device
-            if there != here and other in pairs:
+            elsewhere = self.option(other).device
+            if elsewhere != device and other in pairs:
                 effect, number = pairs[other], cell[0]
-                tails[there] = max(tails.get(there, 1.0), effect.tail[number])
-                speeds[there] = min(speeds.get(there, 1.0), effect.speed[number])
+                tails[elsewhere] = max(tails.get(elsewhere, 1.0), effect.tail[number])
+                speeds[elsewhere] = min(speeds.get(elsewhere, 1.0), effect.speed[number])
         seconds = self.option(cell).latency_seconds * prod(tails.values())
-        return seconds, self.share(cell) / prod(speeds.values())
+        return _Slowed(seconds, self.share(cell) / prod(speeds.values()))
+
+    def _in_turn(self, here: Sequence[Cell], slowed: Mapping[Cell, _Slowed]) -> _Need:
+        """Return what models need that run one inference after the other: each waits for all."""
+        turn = sum(slowed[cell].seconds for cell in here)
+        return _Need(dict.fromkeys(here, turn), sum(slowed[cell].share for cell in here))
 
     def _at_once(
-        self, mine: Sequence[Cell], slowed: Mapping[Cell, tuple[float, float]], whole: Effect | None
-    ) -> tuple[dict[Cell, float], float]:
-        """Return the latency of each model of an accelerator, and its duty, with all at once."""
+        self, here: Sequence[Cell], slowed: Mapping[Cell, _Slowed], whole: Effect | None
+    ) -> _Need:
+        """Return what the models of an accelerator need, with all at once."""
+        seconds: dict[Cell, float] = {}
         if whole is not None:
-            took = {
-                one: self.option(one).latency_seconds * max(1.0, whole.tail[one[0]]) for one in mine
-            }
-            needed = [self.share(one) for one in mine]
-            return took, max(sum(needed) / sum(whole.speed[one[0]] for one in mine), *needed)
-        longest = {
-            one: slowed[one][0] + sum(self._delay(one, other, slowed) for other in mine)
-            for one in mine
-        }
-        took = {}
-        for one in mine:
-            took[one] = slowed[one][0]
-            for other in mine:
+            for cell in here:
+                tail = max(1.0, whole.tail[cell[0]])
+                seconds[cell] = self.option(cell).latency_seconds * tail
+            shares = [self.share(cell) for cell in here]
+            done = sum(whole.speed[number] for number, _ in here)
+            return _Need(seconds, max(sum(shares) / done, *shares))
+        longest = {cell: self._longest(cell, here, slowed) for cell in here}
+        for cell in here:
+            seconds[cell] = slowed[cell].seconds
+            for other in here:
                 # No longer than all its inputs take that can be there in the meantime.
-                window = longest[one] + longest[other] - slowed[other][0]
+                window = longest[cell] + longest[other] - slowed[other].seconds
                 inputs = 1 + floor(window * self.demands[other[0]].rate_per_second)
-                took[one] += min(self._delay(one, other, slowed), inputs * slowed[other][0])
-        needed = [slowed[one][1] for one in mine]
+                delay = self._delay(cell, other, slowed)
+                seconds[cell] += min(delay, inputs * slowed[other].seconds)
+        shares = [slowed[cell].share for cell in here]
         # However well they share an accelerator, none of them needs less than alone.
-        return took, max(sum(needed) / self._done_together(mine), *needed)
+        return _Need(seconds, max(sum(shares) / self._done_together(here), *shares))
 
-    def _delay(self, one: Cell, other: Cell, slowed: Mapping[Cell, tuple[float, float]]) -> float:
+    def _longest(self, cell: Cell, here: Sequence[Cell], slowed: Mapping[Cell, _Slowed]) -> float:
+        """Return the latency of a model that every other one delays in full."""
+        return slowed[cell].seconds + sum(self._delay(cell, other, slowed) for other in here)
+
+    def _delay(self, cell: Cell, other: Cell, slowed: Mapping[Cell, _Slowed]) -> float:
         """Return by how much a model delays another one on the same accelerator."""
-        if one == other:
+        if cell == other:
             return 0.0
-        pair = self.pairs.get(one, {}).get(other)
+        pair = self.pairs.get(cell, {}).get(other)
         if pair is None:
-            return slowed[other][0] if self.takes_turns else 0.0
+            return slowed[other].seconds if self.takes_turns else 0.0
         # Work elsewhere lengthens the delay as it lengthens the work of either model.
-        seconds = self.option(one).latency_seconds
-        factor = max(slowed[cell][0] / self.option(cell).latency_seconds for cell in (one, other))
-        return max(0.0, pair.tail[one[0]] - 1) * seconds * factor
+        factor = max(self._factor(cell, slowed), self._factor(other, slowed))
+        alone = self.option(cell).latency_seconds
+        return max(0.0, pair.tail[cell[0]] - 1) * alone * factor
+
+    def _factor(self, cell: Cell, slowed: Mapping[Cell, _Slowed]) -> float:
+        return slowed[cell].seconds / self.option(cell).latency_seconds
 
     def _done_together(self, cells: Sequence[Cell]) -> float:
         """Return the work of models on one accelerator at once, over one after the other."""
-        pairs = (self.pairs.get(one, {}).get(other) for one, other in combinations(cells, 2))
-        together = (1.0 if pair is None else sum(pair.speed.values()) for pair in pairs)
-        return min(together, default=1.0)
+        least: float | None = None
+        for cell, other in combinations(cells, 2):
+            pair = self.pairs.get(cell, {}).get(other)
+            done = 1.0 if pair is None else sum(pair.speed.values())
+            least = done if least is None else min(least, done)
+        return 1.0 if least is None else least
 
     def _at_work(self, cell: Cell, cells: Sequence[Cell]) -> float:
         """Return the share of time in which a model is at work: longer if others slow it."""
@@ -389,13 +428,16 @@ def search(problem: Problem) -> Found:
     The best is the one with most slack of those that cannot be told from the cheapest. Every
     placement is evaluated, unless its first models exceed a limit already.
     """
-    placements = prod(len(options) for options in problem.options)
+    placements = prod(map(len, problem.options))
     whole = _not_infeasible(problem)
-    evaluations = [problem.evaluate(placement) for placement in whole]
-    ranked = [evaluation for evaluation in evaluations if evaluation.worst <= 1]
+    ranked = []
+    for placement in whole:
+        evaluation = problem.evaluate(placement)
+        if evaluation.worst <= 1:
+            ranked.append(evaluation)
     ranked.sort(key=lambda evaluation: (evaluation.value, evaluation.placement))
     if not ranked:
-        return Found((), (), None, placements, len(evaluations))
+        return Found((), (), None, placements, len(whole))
     chosen = _of_most_slack(problem, ranked)
     others = [evaluation for evaluation in ranked if evaluation is not chosen]
     ties: list[Evaluation] = []
@@ -405,17 +447,26 @@ def search(problem: Problem) -> Found:
             ties.append(evaluation)
         elif runner_up is None:
             runner_up = evaluation
-    return Found((chosen, *others), tuple(ties), runner_up, placements, len(evaluations))
+    return Found((chosen, *others), tuple(ties), runner_up, placements, len(whole))
 
 
 def _not_infeasible(problem: Problem) -> list[Choice]:
     """Return the placements whose first models, all but the last, exceed no limit."""
     begun: list[Choice] = [()]
     for number, options in enumerate(problem.options):
-        longer = [(*choice, place) for choice in begun for place in range(len(options))]
-        is_whole = number == len(problem.options) - 1
-        begun = [choice for choice in longer if is_whole or problem.worst_of(choice) <= _ROUNDING]
+        is_last = number == len(problem.options) - 1
+        longer = []
+        for choice, option in product(begun, range(len(options))):
+            placed = (*choice, option)
+            if is_last or problem.worst_of(placed) <= _ROUNDING:
+                longer.append(placed)
+        begun = longer
     return begun
+
+
+def _may_be_as_cheap(one: Evaluation, cheaper: Evaluation) -> bool:
+    """Return whether a placement is not known to cost more than one with a lower figure."""
+    return judge(gap(cheaper, one)) != "first"
 
 
 def _of_most_slack(problem: Problem, ranked: Sequence[Evaluation]) -> Evaluation:
@@ -423,37 +474,35 @@ def _of_most_slack(problem: Problem, ranked: Sequence[Evaluation]) -> Evaluation
 
     Slack is compared to a percent; then fewer pairs that were not measured count, and then cost.
     """
-
-    def is_alike(cheaper: Evaluation, one: Evaluation) -> bool:
-        return judge(gap(cheaper, one)) != "first"
-
-    alike = [
-        (round(one.worst, 2), len(problem.unmeasured(one.placement)), place)
-        for place, one in enumerate(ranked)
-        if is_alike(ranked[0], one)
-    ]
-    return next(
-        ranked[place]
-        for _, _, place in sorted(alike)
-        if all(is_alike(cheaper, ranked[place]) for cheaper in ranked[:place])
-    )
+    by_slack = []
+    for place, one in enumerate(ranked):
+        if _may_be_as_cheap(one, ranked[0]):
+            unmeasured = len(problem.unmeasured(one.placement))
+            by_slack.append((round(one.worst, 2), unmeasured, place))
+    for _, _, place in sorted(by_slack):
+        one = ranked[place]
+        if all(_may_be_as_cheap(one, cheaper) for cheaper in ranked[:place]):
+            return one
+    return ranked[0]
 
 
 def closest_infeasible(problem: Problem) -> Evaluation:
-    """Return the placement that exceeds its limits least."""
+    """Return the placement that exceeds its limits least.
+
+    Placements that begin alike are left out together once their first models exceed more.
+    """
     least = inf
     closest: Choice = ()
-
-    def place(begun: Choice) -> None:
-        nonlocal least, closest
+    left: list[Choice] = [()]
+    while left:
+        begun = left.pop()
         worst = problem.worst_of(begun)
         if worst >= least:
-            return
+            continue
         if len(begun) == len(problem.demands):
             least, closest = worst, begun
-            return
-        for number in range(len(problem.options[len(begun)])):
-            place((*begun, number))
-
-    place(())
+            continue
+        # The last one is popped first.
+        for option in reversed(range(len(problem.options[len(begun)]))):
+            left.append((*begun, option))
     return problem.evaluate(closest)
