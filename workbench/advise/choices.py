@@ -136,9 +136,14 @@ class Choices:
         """Return the option of a cell."""
         return list(self.by_name.values())[cell[0]][cell[1]]
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the models."""
+        return list(self.by_name)
+
     def name(self, cell: Cell) -> str:
         """Return model and accelerator of a cell."""
-        return f"{list(self.by_name)[cell[0]]} on {self.at(cell).words}"
+        return f"{self.names[cell[0]]} on {self.at(cell).words}"
 
 
 def modes_in(sources: Sequence[BenchSource]) -> list[str]:

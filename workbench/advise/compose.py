@@ -29,6 +29,7 @@ from .choices import (
 from .findings import NextMeasurement, ResultFinding, find_all, measure_next
 from .problem import (
     MOST_MODELS,
+    Cell,
     Demand,
     Evaluation,
     Objective,
@@ -141,7 +142,8 @@ def advise_on(
     modes = modes_in(sources)
     if not modes:
         return _advise_in(None, sources, demands, minimise, margin)
-    found: list[tuple[tuple[bool, float], str, Advice]] = []
+    best: Advice | None = None
+    least = (True, inf)
     notes: list[str] = []
     for mode in modes:
         try:
@@ -150,20 +152,37 @@ def advise_on(
             notes.append(f"no placement in power mode {mode}: {problem}")
             continue
         idle = idle_watts(sources, mode) if minimise == "energy" else 0.0
-        shown = advice.chosen or advice.closest_infeasible
-        value = None if shown is None else shown.watts or shown.gpu
-        words = "feasible" if advice.chosen else "no placement meets all limits"
-        if idle is None:
-            words += ", its idle power is unknown"
-        elif minimise == "energy" and value is not None:
-            words += f", {watts(idle)} idle and {watts(value.value)} of work"
-        notes.append(f"power mode {mode}: {words}")
-        cost = inf if idle is None or value is None else idle + value.value
-        found.append(((advice.chosen is None, cost), mode, advice))
-    if not found:
+        notes.append(_mode_note(mode, advice, idle))
+        cost = (advice.chosen is None, _cost(advice, idle))
+        if best is None or cost < least:
+            best, least = advice, cost
+    if best is None:
         raise UserError("no power mode has a result of every model", "; ".join(notes))
-    best = min(found, key=lambda one: one[0])[2]
     return best.model_copy(update={"notes": (*notes, *best.notes)})
+
+
+def _figure(advice: Advice) -> Figure | None:
+    """Return what is minimised, of the placement that is shown."""
+    shown = advice.chosen or advice.closest_infeasible
+    return None if shown is None else shown.watts or shown.gpu
+
+
+def _cost(advice: Advice, idle: float | None) -> float:
+    """Return what a power mode costs; one of unknown idle power comes last."""
+    figure = _figure(advice)
+    if idle is None or figure is None:
+        return inf
+    return idle + figure.value
+
+
+def _mode_note(mode: str, advice: Advice, idle: float | None) -> str:
+    words = "feasible" if advice.chosen else "no placement meets all limits"
+    figure = _figure(advice)
+    if idle is None:
+        words += ", its idle power is unknown"
+    elif advice.minimise == "energy" and figure is not None:
+        words += f", {watts(idle)} idle and {watts(figure.value)} of work"
+    return f"power mode {mode}: {words}"
 
 
 def _advise_in(
@@ -238,71 +257,95 @@ def _placement(problem: Problem, choices: Choices, one: Evaluation) -> Placement
 
 def _all_on_gpu(problem: Problem, choices: Choices) -> PlacementAdvice | None:
     """Return the usual placement; with several variants of a model, its first."""
-    devices = [[option.device for option in options] for options in problem.options]
-    if not all("gpu" in each for each in devices):
-        return None
-    placement = tuple(each.index("gpu") for each in devices)
-    return _placement(problem, choices, problem.evaluate(placement))
+    placement = []
+    for options in problem.options:
+        devices = [option.device for option in options]
+        if "gpu" not in devices:
+            return None
+        placement.append(devices.index("gpu"))
+    return _placement(problem, choices, problem.evaluate(tuple(placement)))
 
 
 def _violations(problem: Problem, choices: Choices, closest: Evaluation) -> Iterator[Violation]:
     """Yield exceeded limits: first those of every placement, then those of this one."""
     factor = 1 + problem.margin
-    limits = [demand.deadline_seconds for demand in problem.demands]
-    fastest = []
-    for number, options in enumerate(problem.options):
-        alone = [option.latency_seconds + option.wait_seconds for option in options]
-        if factor * min(alone) > limits[number]:
-            fastest.append(((number, alone.index(min(alone))), min(alone)))
-    too_slow = {cell[0] for cell, _ in fastest}
-    here = [
-        (cell, latency)
-        for cell, latency in zip(enumerate(closest.placement), closest.latency_seconds, strict=True)
-        if cell[0] not in too_slow and factor * latency > limits[cell[0]]
-    ]
-    for cell, latency in (*fastest, *here):
-        name, where = problem.demands[cell[0]].name, choices.at(cell)
-        needs, limit, is_alone = factor * latency, limits[cell[0]], cell[0] in too_slow
-        how = "next to the others"
-        if is_alone:
+    too_slow: set[int] = set()
+    for number, demand in enumerate(problem.demands):
+        cell, latency = _fastest(problem, number)
+        if factor * latency > demand.deadline_seconds:
+            too_slow.add(number)
             how = "even alone, where it is fastest"
-        elif where.device in closest.in_turn:
+            yield _too_late(problem, choices, cell, latency, how, is_alone=True)
+    for cell, latency in zip(enumerate(closest.placement), closest.latency_seconds, strict=True):
+        limit = problem.demands[cell[0]].deadline_seconds
+        if cell[0] in too_slow or factor * latency <= limit:
+            continue
+        how = "next to the others"
+        if problem.option(cell).device in closest.in_turn:
             how = "in turn with the others there"
-        yield Violation(
-            kind="latency",
-            models=(name,),
-            device=where.device,
-            needs=needs,
-            limit=limit,
-            over_ratio=needs / limit - 1,
-            is_alone=is_alone,
-            sentence=(
-                f"{name} takes {seconds(needs)} on {where.words}, {how}, margin included; its"
-                f" deadline is {seconds(limit)}: {percent(needs / limit - 1)} too long"
-            ),
-        )
+        yield _too_late(problem, choices, cell, latency, how)
     for device, duty in closest.duty.items():
-        needs = factor * duty
-        if needs > 1:
+        if factor * duty > 1:
             names = problem.names_on(device, closest.placement)
-            yield Violation(
-                kind="duty",
-                models=tuple(names),
-                device=device,
-                needs=needs,
-                limit=1.0,
-                over_ratio=needs - 1,
-                sentence=(
-                    f"{' and '.join(names) or 'work that falls back'} would need {percent(needs)}"
-                    f" of {device}, margin included: {percent(needs - 1)} too much; rates of"
-                    f" {percent(1 / needs)} would fit"
-                ),
-            )
+            yield _too_busy(device, names, factor * duty)
+
+
+def _fastest(problem: Problem, number: int) -> tuple[Cell, float]:
+    """Return the option of a model with the least latency alone, and that."""
+    alone = []
+    for option in problem.options[number]:
+        alone.append(option.latency_seconds + option.wait_seconds)
+    return (number, alone.index(min(alone))), min(alone)
+
+
+def _too_late(
+    problem: Problem,
+    choices: Choices,
+    cell: Cell,
+    latency: float,
+    how: str,
+    *,
+    is_alone: bool = False,
+) -> Violation:
+    """Return that a model exceeds its deadline."""
+    demand, choice = problem.demands[cell[0]], choices.at(cell)
+    needs, limit = (1 + problem.margin) * latency, demand.deadline_seconds
+    return Violation(
+        kind="latency",
+        models=(demand.name,),
+        device=choice.device,
+        needs=needs,
+        limit=limit,
+        over_ratio=needs / limit - 1,
+        is_alone=is_alone,
+        sentence=(
+            f"{demand.name} takes {seconds(needs)} on {choice.words}, {how}, margin included; its"
+            f" deadline is {seconds(limit)}: {percent(needs / limit - 1)} too long"
+        ),
+    )
+
+
+def _too_busy(device: Device, names: Sequence[str], needs: float) -> Violation:
+    """Return that models need more than all time of an accelerator."""
+    return Violation(
+        kind="duty",
+        models=tuple(names),
+        device=device,
+        needs=needs,
+        limit=1.0,
+        over_ratio=needs - 1,
+        sentence=(
+            f"{' and '.join(names) or 'work that falls back'} would need {percent(needs)}"
+            f" of {device}, margin included: {percent(needs - 1)} too much; rates of"
+            f" {percent(1 / needs)} would fit"
+        ),
+    )
 
 
 def _assumed(
     problem: Problem, choices: Choices, demands: Sequence[Demand], shown: Evaluation | None
 ) -> Iterator[str]:
+    """Yield what is taken for true and was not measured."""
     yield f"latency (99th percentile) and duty are taken {percent(problem.margin)} above measured"
     for demand in demands:
         if not demand.is_deadline_given:
@@ -311,23 +354,31 @@ def _assumed(
                 " no deadline was given"
             )
     yield "inputs come evenly, and each model's independently of the others'"
-    is_energy = problem.objective == "energy"
-    if is_energy:
+    if problem.objective == "energy":
         yield (
             "energy is that of the work; the board's idle power, with its models loaded, is the"
             " same in every placement"
         )
     if shown is None:
         return
-    cells = list(enumerate(shown.placement))
-    if is_energy and {problem.option(cell).device for cell in cells} - {"gpu"}:
+    devices = {problem.option(cell).device for cell in enumerate(shown.placement)}
+    if problem.objective == "energy" and devices != {"gpu"}:
         yield (
             "a DLA stays powered for half a second after a task; its power from one input to the"
             " next is not measured, and not in the figures"
         )
-    for cell in cells:
-        choice, name = choices.at(cell), problem.demands[cell[0]].name
+    yield from _assumed_of_options(choices, shown)
+    if problem.objective == "energy":
+        yield from _withheld_together(problem, choices, shown)
+    yield from _assumed_of_neighbours(problem, choices, shown)
+
+
+def _assumed_of_options(choices: Choices, shown: Evaluation) -> Iterator[str]:
+    """Yield what was not measured of a model alone."""
+    for cell in enumerate(shown.placement):
+        choice = choices.at(cell)
         if choice.like is not None:
+            name = choices.names[cell[0]]
             yield f"{name} on {choice.device} is taken to be as on {choice.like}"
         if not choice.has_gpu_load:
             busy = "all the time" if choice.device == "gpu" else "never"
@@ -335,11 +386,20 @@ def _assumed(
                 f"{choices.name(cell)} keeps the GPU busy {busy} while it works: its load was not"
                 " measured"
             )
-    for part, effect in problem.effects.items() if is_energy else ():
-        if part.issubset(cells) and effect.watts is None:
-            names = " and ".join(map(choices.name, sorted(part)))
-            than = "alone" if len(part) == 2 else "in pairs"
+
+
+def _withheld_together(problem: Problem, choices: Choices, shown: Evaluation) -> Iterator[str]:
+    """Yield the models whose power together was measured and withheld."""
+    cells = set(enumerate(shown.placement))
+    for together, effect in problem.effects.items():
+        if effect.watts is None and cells.issuperset(together):
+            names = " and ".join(map(choices.name, sorted(together)))
+            than = "alone" if len(together) == 2 else "in pairs"
             yield f"{names} draw no more together than {than}: their power was withheld"
+
+
+def _assumed_of_neighbours(problem: Problem, choices: Choices, shown: Evaluation) -> Iterator[str]:
+    """Yield what was not measured of models next to each other."""
     for device in sorted(shown.in_turn):
         names = " and ".join(problem.names_on(device, shown.placement))
         yield (
@@ -352,7 +412,8 @@ def _assumed(
             yield f"{names} take turns, each waiting for the other once: not measured"
         else:
             yield f"{names} do not slow each other: not measured"
-    if len(cells) > 2 and frozenset(cells) not in problem.effects:
+    cells = frozenset(enumerate(shown.placement))
+    if len(cells) > 2 and cells not in problem.effects:
         yield (
             "slowdowns of pairs add on one accelerator; of each other accelerator the largest"
             " counts, and those of several accelerators multiply"
@@ -360,19 +421,28 @@ def _assumed(
 
 
 def _measured(problem: Problem, choices: Choices, shown: Evaluation | None) -> Iterator[str]:
+    """Yield the slowdown and the power of models that were measured together."""
+    if shown is None:
+        return
     for cells, effect in problem.effects.items():
-        if shown is not None and cells.issubset(enumerate(shown.placement)):
-            tails = ((choices.name(cell), effect.tail[cell[0]]) for cell in sorted(cells))
-            words = " + ".join(f"{name} {max(1.0, tail):.2f}×" for name, tail in tails)
-            more = "" if effect.watts is None else f", {effect.watts.value:+.2f} W while all work"
-            yield f"together: {words}{more}"
+        if not cells.issubset(enumerate(shown.placement)):
+            continue
+        tails = []
+        for cell in sorted(cells):
+            tails.append(f"{choices.name(cell)} {max(1.0, effect.tail[cell[0]]):.2f}×")
+        words = f"together: {' + '.join(tails)}"
+        if effect.watts is not None:
+            words += f", {effect.watts.value:+.2f} W while all work"
+        yield words
 
 
 def _of_files(sources: Sequence[BenchSource]) -> Iterator[str]:
+    """Yield what the results say about themselves."""
     for path, result in sources:
         if result.is_partial:
             yield f"{path} is of a benchmark that was interrupted"
-        yield from (f"{path}: {check.sentence}" for check in result.checks)
+        for check in result.checks:
+            yield f"{path}: {check.sentence}"
 
 
 _MOST_TIES = 3
@@ -381,35 +451,41 @@ _MOST_TIES = 3
 def print_advice(advice: Advice, stream: TextIO | None = None) -> None:
     """Print the placement, its certainty, and everything on which it rests."""
     shown = advice.chosen or advice.closest_infeasible
-    blocks: list[Block] = []
-    if shown is not None:
-        title = (
-            "Best placement" if advice.chosen else "No placement meets all limits; the closest is",
-            advice.board,
-            advice.power_mode,
-            SIMULATED_TITLE if advice.is_simulated else None,
+    blocks: list[Block] = [] if shown is None else _placement_blocks(advice, shown)
+    for lines in (_result_lines(advice), _basis_lines(advice), _next_lines(advice)):
+        blocks += map(Text, lines)
+    print_document(blocks, stream)
+
+
+def _placement_blocks(advice: Advice, shown: PlacementAdvice) -> list[Block]:
+    """Return the table of a placement, with its cost."""
+    title = "Best placement" if advice.chosen else "No placement meets all limits; the closest is"
+    simulated = SIMULATED_TITLE if advice.is_simulated else None
+    parts = (title, advice.board, advice.power_mode, simulated)
+    columns = ("model", "on", "rate", "p99 there", "deadline", "duty alone", "energy per input")
+    rows = []
+    for demand, model in zip(advice.demands, shown.models, strict=True):
+        row = (
+            model.name,
+            f"{model.device} {model.variant}".strip(),
+            f"{demand.rate_per_second:g}/s",
+            seconds(model.latency_seconds),
+            seconds(model.deadline_seconds),
+            percent(model.duty),
+            with_half(model.joules_per_input, joules),
         )
-        columns = ("model", "on", "rate", "p99 there", "deadline", "duty alone", "energy per input")
-        rows = [
-            (
-                model.name,
-                f"{model.device} {model.variant}".strip(),
-                f"{demand.rate_per_second:g}/s",
-                seconds(model.latency_seconds),
-                seconds(model.deadline_seconds),
-                percent(model.duty),
-                with_half(model.joules_per_input, joules),
-            )
-            for demand, model in zip(advice.demands, shown.models, strict=True)
-        ]
-        duties = ", ".join(f"{device} {percent(duty)}" for device, duty in shown.duty.items())
-        used = f"{percent(shown.used)} of the tightest limit, with margin"
-        blocks += [Heading(" · ".join(filter(None, title))), Table(columns, rows, left=2)]
-        blocks.append(Text(f"{_value(shown)}; duty {duties}; {used}"))
-    print_document([*blocks, *map(Text, _lines(advice))], stream)
+        rows.append(row)
+    duties = ", ".join(f"{device} {percent(duty)}" for device, duty in shown.duty.items())
+    used = f"{percent(shown.used)} of the tightest limit, with margin"
+    return [
+        Heading(" · ".join(part for part in parts if part)),
+        Table(columns, rows, left=2),
+        Text(f"{_value(shown)}; duty {duties}; {used}"),
+    ]
 
 
-def _lines(advice: Advice) -> Iterator[str]:
+def _result_lines(advice: Advice) -> Iterator[str]:
+    """Yield what the search found, beside the placement itself."""
     for violation in advice.violations:
         yield f"✗ {violation.sentence}"
     if advice.ties:
@@ -425,33 +501,48 @@ def _lines(advice: Advice) -> Iterator[str]:
         if more.low is not None and more.high is not None:
             interval = f" ({show(more.low)} to {show(more.high)})"
         yield f"next: {_where(advice.runner_up)}, {show(more.value)}{interval} more"
-    if advice.chosen is not None:
-        gpu = advice.all_on_gpu
-        if gpu is not None and gpu != advice.chosen:
-            tight = f", infeasible: {percent(gpu.used)} of the tightest limit"
-            yield f"all on the GPU: {_value(gpu)}{tight if gpu.used > 1 else ''}"
-        yield (
-            f"{advice.placements} placements, {advice.evaluated} evaluated, the others proven"
-            " infeasible"
-        )
-    notes = (*advice.notes, *(f"{one}: left out" for one in advice.ruled_out))
+    if advice.chosen is None:
+        return
+    gpu = advice.all_on_gpu
+    if gpu is not None and gpu != advice.chosen:
+        words = f"all on the GPU: {_value(gpu)}"
+        if gpu.used > 1:
+            words += f", infeasible: {percent(gpu.used)} of the tightest limit"
+        yield words
+    yield (
+        f"{advice.placements} placements, {advice.evaluated} evaluated, the others proven"
+        " infeasible"
+    )
+
+
+def _basis_lines(advice: Advice) -> Iterator[str]:
+    """Yield what the answer rests on, as lists."""
+    notes = list(advice.notes)
+    for result in advice.ruled_out:
+        notes.append(f"{result}: left out")
     lists = {"assumed": advice.assumed, "measured": advice.measured, "notes": notes}
     for name, lines in lists.items():
         if lines:
             yield f"{name}:"
-            yield from (f"  - {line}" for line in lines)
+        for line in lines:
+            yield f"  - {line}"
+
+
+def _next_lines(advice: Advice) -> Iterator[str]:
+    """Yield what costs time or energy in the results, and what to measure next."""
     for finding in advice.findings:
         where = f"{finding.model} on {finding.device}"
         yield f"! {where}, {finding.name}: {finding.sentence}; {finding.remedy}"
-    for one in advice.measure_next:
-        mark = "measure next" if one.could_change else "could be measured"
-        yield f"→ {mark}: {one.sentence}\n    {one.command}"
+    for missing in advice.measure_next:
+        mark = "measure next" if missing.could_change else "could be measured"
+        yield f"→ {mark}: {missing.sentence}\n    {missing.command}"
 
 
 def _where(placement: PlacementAdvice) -> str:
-    return ", ".join(
-        f"{one.name} on {one.device} {one.variant}".strip() for one in placement.models
-    )
+    models = []
+    for model in placement.models:
+        models.append(f"{model.name} on {model.device} {model.variant}".strip())
+    return ", ".join(models)
 
 
 def _value(placement: PlacementAdvice) -> str:
@@ -497,22 +588,26 @@ def read_demands(rates: str, deadlines: str | None, known: Sequence[str]) -> tup
 
 
 def _pairs(text: str, option: str, example: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        name, mark, value = (piece.strip() for piece in part.partition("="))
-        if not (name and mark and value):
+    pairs: dict[str, str] = {}
+    for part in map(str.strip, text.split(",")):
+        if not part:
+            continue
+        name, _, value = map(str.strip, part.partition("="))
+        if not name or not value:
             raise UsageError(f"{option} {part!r} is not NAME=VALUE", f"give it like {example}")
-        if name in found:
+        if name in pairs:
             raise UsageError(f"{option} names {name} twice", "name it once")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs
 
 
 def _must_be_known(name: str, known: Sequence[str], problem: str) -> None:
     if name in known:
         return
     near = get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known)) or 'none'}"
+    hint = f"there are {', '.join(sorted(known)) or 'none'}"
+    if near:
+        hint = f"did you mean {near[0]}?"
     raise UsageError(f"{problem} {name!r}", hint)
 
 
