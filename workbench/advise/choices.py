@@ -1,11 +1,11 @@
 """Results of benchmarks become options of each model, and the measured effects between them."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...daemon.measure.figures import difference, present
 from ...daemon.measure.quality import WITHHOLDING
@@ -21,6 +21,7 @@ from ..results.records import (
     BenchSettings,
     Figure,
     ModelResult,
+    SweepPoint,
     Together,
     variant_of,
 )
@@ -52,41 +53,55 @@ def read_sources(given: Sequence[Path]) -> tuple[BenchSource, ...]:
     Raises:
         UserError: A file cannot be read, or is of another machine than the first.
     """
-    found = (BenchSource(str(path), read_result(path)) for path in given)
-    sources = sorted(found, key=lambda one: one.result.ended_wall_ns)
-    for (one, mine), (other, yours) in combinations(sources, 2):
-        here, there = mine.environment, yours.environment
-        for name in _MUST_AGREE:
-            values = getattr(here, name), getattr(there, name)
-            if None in values or values[0] == values[1]:
-                continue
-            words = f"{name.replace('_', ' ')} is {values[0]} in {one} and {values[1]} in {other}"
-            if name == "simulated":
-                played, real = (one, other) if here.simulated else (other, one)
-                words = f"{played} is simulated, and {real} is not"
-            raise UserError(
-                words,
-                "figures of different machines cannot be compared: bench all models on one,"
-                " in one power mode",
-            )
+    sources = [BenchSource(str(path), read_result(path)) for path in given]
+    sources.sort(key=lambda source: source.result.ended_wall_ns)
+    for one, other in combinations(sources, 2):
+        _must_agree(one, other)
     return tuple(sources)
+
+
+def _must_agree(one: BenchSource, other: BenchSource) -> None:
+    """Raise ``UserError`` if two results are of different machines."""
+    for name in _MUST_AGREE:
+        here = getattr(one.result.environment, name)
+        there = getattr(other.result.environment, name)
+        if here is None or there is None or here == there:
+            continue
+        words = f"{name.replace('_', ' ')} is {here} in {one.path} and {there} in {other.path}"
+        if name == "simulated":
+            played, real = (one.path, other.path) if here else (other.path, one.path)
+            words = f"{played} is simulated, and {real} is not"
+        raise UserError(
+            words,
+            "figures of different machines cannot be compared: bench all models on one,"
+            " in one power mode",
+        )
 
 
 def disagreements(sources: Sequence[BenchSource]) -> list[str]:
     """Return differences between results that may have changed their figures."""
-    known = [(path, {**dict(one.environment), **one.versions}) for path, one in sources]
-    found = [
-        f"{name} is {here[name]} in {one}, {there[name]} in {other}"
-        for (one, here), (other, there) in combinations(known, 2)
-        for name in _SHOULD_AGREE
-        if here.get(name) and there.get(name) and here[name] != there[name]
-    ]
-    return list(dict.fromkeys(found))
+    differences: dict[str, None] = {}
+    for one, other in combinations(sources, 2):
+        here, there = _conditions(one), _conditions(other)
+        for name in _SHOULD_AGREE:
+            if here.get(name) and there.get(name) and here[name] != there[name]:
+                words = f"{name} is {here[name]} in {one.path}, {there[name]} in {other.path}"
+                differences[words] = None
+    return list(differences)
+
+
+def _conditions(source: BenchSource) -> dict[str, Any]:
+    environment = source.result.environment
+    return {**dict(environment), **environment.versions}
 
 
 def names_in(sources: Sequence[BenchSource]) -> list[str]:
     """Return the names of all models of which there are results."""
-    return list(dict.fromkeys(name_of(m.model) for one in sources for m in one.result.models))
+    names: dict[str, None] = {}
+    for source in sources:
+        for model in source.result.models:
+            names[name_of(model.model)] = None
+    return list(names)
 
 
 # --- options --------------------------------------------------------------------------------------
@@ -148,21 +163,29 @@ class Choices:
 
 def modes_in(sources: Sequence[BenchSource]) -> list[str]:
     """Return the power modes of which sweeps have points; a placement can be in one of them."""
-    return list(
-        dict.fromkeys(
-            point.variant.power_mode
-            for source in sources
-            for model in source.result.models
-            for point in (model.sweep.points if model.sweep else ())
-            if point.variant.power_mode is not None
-        )
-    )
+    modes: dict[str, None] = {}
+    for model in _models_of(sources):
+        for point in _points_of(model):
+            if point.variant.power_mode is not None:
+                modes[point.variant.power_mode] = None
+    return list(modes)
 
 
 def idle_watts(sources: Sequence[BenchSource], mode: str) -> float | None:
     """Return the idle power of the board in a mode; ``None`` if no sweep measured it."""
-    known = present(m.idle_watts(mode) for one in sources for m in one.result.models if m.sweep)
+    swept = [model for model in _models_of(sources) if model.sweep]
+    known = present(model.idle_watts(mode) for model in swept)
     return fmean(known) if known else None
+
+
+def _models_of(sources: Sequence[BenchSource]) -> Iterator[ModelResult]:
+    for source in sources:
+        yield from source.result.models
+
+
+def _points_of(model: ModelResult) -> Sequence[SweepPoint]:
+    """Return the points of a model's sweep; none without one."""
+    return () if model.sweep is None else model.sweep.points
 
 
 def _variants_of(
@@ -174,10 +197,11 @@ def _variants_of(
     """
     base = source.result.settings
     if mode is None or source.result.environment.power_mode in (mode, None):
-        yield from ((base, one, False) for one in model.accelerators)
-    for point in model.sweep.points if model.sweep else ():
-        own = point.variant.power_mode
-        if point.outcome == "front" and (mode is None or own in (mode, None)):
+        for result in model.accelerators:
+            yield base, result, False
+    for point in _points_of(model):
+        is_in_mode = mode is None or point.variant.power_mode in (mode, None)
+        if point.outcome == "front" and is_in_mode:
             yield point.variant.settings(base), point.result, True
 
 
@@ -196,43 +220,64 @@ def choices_of(
     """
     by_name: dict[str, tuple[MeasuredOption, ...]] = {}
     excluded: list[Excluded] = []
-    notes: dict[str, None] = {}
     for demand in demands:
-        found: dict[str, MeasuredOption] = {}
-        refused: dict[Device, Excluded] = {}
-        for source, model in _results_of(demand.name, sources):
-            for settings, result, is_chosen in _variants_of(source, model, mode):
-                if result.device not in CHOSEN_AMONG:
-                    continue
-                made = _option(source, model, result, objective, settings)
-                if is_chosen and isinstance(made, MeasuredOption):
-                    # Inputs come evenly, so the first of a batch waits for the others.
-                    wait = (settings.batch - 1) / demand.rate_per_second
-                    made = replace(made, wait_seconds=wait)
-                if isinstance(made, str):
-                    name, device = demand.name, result.device
-                    refused[device] = Excluded(name, device, made, model.model)
-                    continue
-                found[made.words] = made
-        by_name[demand.name] = tuple(found.values())
-        excluded += refused.values()
+        options, refused = _options_of(demand, sources, objective, mode)
+        by_name[demand.name] = options
+        excluded += refused
     _add_other_core(by_name, excluded)
+    notes: dict[str, None] = {}
     for name, options in by_name.items():
         if not options:
-            mine = [one for one in excluded if one.name == name]
-            if not mine:
-                words = f"{name} was measured on neither GPU nor DLA"
-                raise UserError(words, "bench it with --on gpu, or gpu,dla0,dla1 with a DLA")
-            why = "; ".join(f"{one.device}: {one.reason}" for one in mine)
-            remedy = "bench it again"
-            if any(one.lacks_energy for one in mine):
-                remedy = "bench it with telemetry and rounds of 15 s or more, or use --minimise gpu"
-            raise UserError(f"no result of {name} can be used: {why}", remedy)
+            raise _no_option(name, excluded)
         for option in options:
-            flags = " ".join(sorted(set(option.result.flags) - _HARMLESS))
+            flags = _doubtful(option.result.flags)
             if flags and option.like is None:
                 notes[f"{name} on {option.words} is used, though flagged {flags}"] = None
     return Choices(by_name, tuple(excluded), tuple(notes))
+
+
+def _options_of(
+    demand: Demand, sources: Sequence[BenchSource], objective: Objective, mode: str | None
+) -> tuple[tuple[MeasuredOption, ...], Iterable[Excluded]]:
+    """Return the options of a model, and the results that may not be chosen."""
+    options: dict[str, MeasuredOption] = {}
+    refused: dict[Device, Excluded] = {}
+    for source, model in _results_of(demand.name, sources):
+        for settings, result, is_chosen in _variants_of(source, model, mode):
+            if result.device not in CHOSEN_AMONG:
+                continue
+            made = _option(source, model, result, objective, settings)
+            if isinstance(made, str):
+                excluded = Excluded(demand.name, result.device, made, model.model)
+                refused[result.device] = excluded
+                continue
+            if is_chosen:
+                # Inputs come evenly, so the first of a batch waits for the others.
+                wait = (settings.batch - 1) / demand.rate_per_second
+                made = replace(made, wait_seconds=wait)
+            options[made.words] = made
+    return tuple(options.values()), refused.values()
+
+
+def _doubtful(flags: Iterable[BenchFlag]) -> str:
+    """Return the flags that make a figure doubtful, in words."""
+    return " ".join(sorted(set(flags) - _HARMLESS))
+
+
+def _no_option(name: str, excluded: Sequence[Excluded]) -> UserError:
+    """Return why a model has no option, with the remedy."""
+    reasons = []
+    remedy = "bench it again"
+    for result in excluded:
+        if result.name != name:
+            continue
+        reasons.append(f"{result.device}: {result.reason}")
+        if result.lacks_energy:
+            remedy = "bench it with telemetry and rounds of 15 s or more, or use --minimise gpu"
+    if not reasons:
+        words = f"{name} was measured on neither GPU nor DLA"
+        return UserError(words, "bench it with --on gpu, or gpu,dla0,dla1 with a DLA")
+    return UserError(f"no result of {name} can be used: {'; '.join(reasons)}", remedy)
 
 
 def _results_of(
@@ -268,8 +313,8 @@ def _option(
         return "no latency was measured"
     net = result.net_joules_per_inference
     if net is None and objective == "energy":
-        flags = [flag for flag in result.flags if flag in WITHHOLDING]
-        why = source.result.telemetry_problem or ", ".join(flags) or "no idle was measured"
+        flags = ", ".join(flag for flag in result.flags if flag in WITHHOLDING)
+        why = source.result.telemetry_problem or flags or "no idle was measured"
         return f"{_NO_ENERGY} ({why})"
     load = result.utilization.get("gpu")
     # Without a measurement the GPU is taken as busy throughout for its own models, idle for others.
@@ -296,13 +341,22 @@ def _add_other_core(
 
     Only if some model ran on it: that it exists is not assumed.
     """
-    ran = {name for name, options in by_name.items() if any(o.device == "dla1" for o in options)}
-    tried = ran | {one.name for one in excluded if one.device == "dla1"}
+    ran, tried = False, set()
+    for result in excluded:
+        if result.device == "dla1":
+            tried.add(result.name)
     for name, options in by_name.items():
-        if ran and name not in tried:
-            firsts = (one for one in options if one.device == "dla0")
-            others = (replace(one, device="dla1", like="dla0") for one in firsts)
-            by_name[name] = (*options, *others)
+        if any(option.device == "dla1" for option in options):
+            ran = True
+            tried.add(name)
+    for name, options in by_name.items():
+        if not ran or name in tried:
+            continue
+        others = []
+        for option in options:
+            if option.device == "dla0":
+                others.append(replace(option, device="dla1", like="dla0"))
+        by_name[name] = (*options, *others)
 
 
 # --- effects --------------------------------------------------------------------------------------
@@ -310,41 +364,47 @@ def _add_other_core(
 
 def effects_of(choices: Choices, sources: Sequence[BenchSource]) -> dict[frozenset[Cell], Effect]:
     """Return the measured effects between two or three options; the newest one counts."""
-    found: dict[frozenset[Cell], Effect] = {}
+    effects: dict[frozenset[Cell], Effect] = {}
     for source in sources:
         if source.result.contention is None:
             continue
-        variant = variant_of(source.result.settings)
-        cells = {
-            (name, one.device): (number, place)
-            for number, (name, options) in enumerate(choices.by_name.items())
-            for place, one in enumerate(options)
-            if one.variant == variant and one.like is None
-        }
+        cells = _cells_of(choices, variant_of(source.result.settings))
         excess: dict[frozenset[Cell], Figure | None] = {}
         for together in source.result.contention.together:
-            keys = [cells.get((name_of(lane.model), lane.device)) for lane in together.lanes]
-            known = [cell for cell in keys if cell is not None]
-            if together.status != "ok" or len(known) < 2 or len(known) < len(keys):
+            lanes = [(name_of(lane.model), lane.device) for lane in together.lanes]
+            if together.status != "ok" or len(lanes) < 2 or not cells.keys() >= set(lanes):
                 continue
-            excess[frozenset(known)] = together.excess_watts
-            effect = _effect(together, known, excess)
+            placed = [cells[lane] for lane in lanes]
+            excess[frozenset(placed)] = together.excess_watts
+            effect = _effect(together, placed, excess)
             if effect is not None:
-                found[frozenset(known)] = effect
-    return found
+                effects[frozenset(placed)] = effect
+    return effects
+
+
+def _cells_of(choices: Choices, variant: str) -> dict[tuple[str, Device], Cell]:
+    """Return the cells of the options that were measured in a form, by model and accelerator."""
+    cells: dict[tuple[str, Device], Cell] = {}
+    for number, (name, options) in enumerate(choices.by_name.items()):
+        for place, option in enumerate(options):
+            if option.variant == variant and option.like is None:
+                cells[name, option.device] = (number, place)
+    return cells
 
 
 def flagged(sources: Sequence[BenchSource], names: Collection[str]) -> list[str]:
     """Return which measurements of several models, of those asked for, have a flag."""
-    found: dict[str, None] = {}
+    notes: dict[str, None] = {}
     for source in sources:
-        for one in source.result.contention.together if source.result.contention else ():
-            flags = " ".join(sorted(set(one.flags) - _HARMLESS))
-            is_asked_for = all(name_of(lane.model) in names for lane in one.lanes)
-            if flags and len(one.lanes) > 1 and is_asked_for:
-                models = " + ".join(map(placed_name, one.lanes))
-                found[f"{models} together is used, though flagged {flags}"] = None
-    return list(found)
+        if source.result.contention is None:
+            continue
+        for together in source.result.contention.together:
+            flags = _doubtful(together.flags)
+            is_asked_for = all(name_of(lane.model) in names for lane in together.lanes)
+            if flags and len(together.lanes) > 1 and is_asked_for:
+                models = " + ".join(map(placed_name, together.lanes))
+                notes[f"{models} together is used, though flagged {flags}"] = None
+    return list(notes)
 
 
 def _effect(
@@ -359,7 +419,8 @@ def _effect(
         tail[number] = max(lane.slowdown.value, lane.tail_slowdown or 0.0)
         speed[number] = ratio.value
     watts = excess[frozenset(cells)]
-    # Of three models the power beyond that of the pairs, if that of all pairs is known.
-    for pair in combinations(cells, 2) if len(cells) > 2 else ():
-        watts = difference(watts, excess.get(frozenset(pair)))
+    if len(cells) > 2:
+        # Of three models the power beyond that of the pairs, if that of all pairs is known.
+        for pair in combinations(cells, 2):
+            watts = difference(watts, excess.get(frozenset(pair)))
     return Effect(tail, speed, watts)

@@ -53,83 +53,100 @@ class NextMeasurement(Record):
 
 def find_all(choices: Choices) -> tuple[ResultFinding, ...]:
     """Return the findings of every result that may be chosen."""
-    return tuple(
-        ResultFinding(name=kind, model=name, device=one.device, sentence=sentence, remedy=remedy)
-        for name, options in choices.by_name.items()
-        for one, kind, sentence, remedy in _findings([one for one in options if one.like is None])
-    )
+    findings: list[ResultFinding] = []
+    for name, options in choices.by_name.items():
+        measured = [option for option in options if option.like is None]
+        findings += _slower_int8(name, measured)
+        for option in measured:
+            findings += _of_caveats(name, option)
+    return tuple(findings)
 
 
-def _findings(
-    options: Sequence[MeasuredOption],
-) -> Iterator[tuple[MeasuredOption, FindingName, str, str]]:
-    """Yield an option, name and sentence of the finding, and its remedy."""
+def _slower_int8(name: str, options: Sequence[MeasuredOption]) -> Iterator[ResultFinding]:
+    """Yield where int8 is slower than fp16: fewer bits should be faster."""
     for int8, fp16 in product(options, options):
-        # Fewer bits should be faster; otherwise something reformats or falls back.
         pair = (int8.precision, fp16.precision)
-        if pair == ("int8", "fp16") and int8.device == fp16.device:
-            why = int8_slower(int8.result, fp16.result)
-            if why is not None:
-                yield int8, "int8_slower", *why
-    for one in options:
-        for caveat in caveats_of([one.result]):
-            if caveat.name in _OF_CAVEATS:
-                yield one, _OF_CAVEATS[caveat.name], caveat.sentence, caveat.remedy
+        if pair != ("int8", "fp16") or int8.device != fp16.device:
+            continue
+        why = int8_slower(int8.result, fp16.result)
+        if why is not None:
+            yield _finding("int8_slower", name, int8, *why)
+
+
+def _of_caveats(name: str, option: MeasuredOption) -> Iterator[ResultFinding]:
+    for caveat in caveats_of([option.result]):
+        if caveat.name in _OF_CAVEATS:
+            kind = _OF_CAVEATS[caveat.name]
+            yield _finding(kind, name, option, caveat.sentence, caveat.remedy)
+
+
+def _finding(
+    kind: FindingName, model: str, option: MeasuredOption, sentence: str, remedy: str
+) -> ResultFinding:
+    return ResultFinding(
+        name=kind, model=model, device=option.device, sentence=sentence, remedy=remedy
+    )
 
 
 # --- what to measure next -------------------------------------------------------------------------
 
 
-# A sentence and a command.
-_Missing = Iterator[tuple[str, str]]
-
-
 def measure_next(problem: Problem, found: Found, choices: Choices) -> tuple[NextMeasurement, ...]:
     """Return the missing measurements; those that could change the advice come first."""
-    certain = (
+    missing = [
+        *_of_pairs(problem, found, choices),
         *_of_turns(problem, found, choices),
         *_of_ties(found, choices),
         *_of_options(choices),
         *_of_energy(choices),
-    )
-    missing = [*_of_pairs(problem, found, choices), *((True, *one) for one in certain)]
-    return tuple(
-        NextMeasurement(could_change=could_change, sentence=sentence, command=command)
-        for could_change, sentence, command in sorted(missing, key=lambda one: not one[0])
-    )
+    ]
+    missing.sort(key=lambda measurement: not measurement.could_change)
+    return tuple(missing)
 
 
-def _of_pairs(problem: Problem, found: Found, choices: Choices) -> Iterator[tuple[bool, str, str]]:
+def _changing(sentence: str, command: str) -> NextMeasurement:
+    """Return a measurement that could change the advice."""
+    return NextMeasurement(could_change=True, sentence=sentence, command=command)
+
+
+def _of_pairs(problem: Problem, found: Found, choices: Choices) -> Iterator[NextMeasurement]:
+    """Yield pairs of the best placement that were not measured together, and what they may do."""
     best = found.best
     if best is None:
         return
     for pair in problem.unmeasured(best.placement):
         one, other = map(choices.name, pair)
         slower = [_room(problem, best, cell, pair) for cell in pair]
+        changes = []
+        for name, factor in zip((one, other), slower, strict=True):
+            if isfinite(factor):
+                changes.append(f"slow {name} by more than {digits(factor)}×")
         watts, share = _power_room(problem, found, pair)
-        own = sum(
-            max(0.0, option.joules.value) / option.busy_seconds
-            for option in map(problem.option, pair)
-            if option.joules is not None
-        )
         could_change = min(slower) <= PLAUSIBLE_SLOWDOWN
-        could_change |= watts is not None and watts <= PLAUSIBLE_POWER * own
-        changes = [
-            f"slow {name} by more than {digits(factor)}×"
-            for name, factor in zip((one, other), slower, strict=True)
-            if isfinite(factor)
-        ]
         if watts is not None:
+            own = _own_watts(problem, pair)
+            could_change = could_change or watts <= PLAUSIBLE_POWER * own
             changes.append(
                 f"draw {digits(watts)} W more while both work ({percent(share)} of time)"
             )
-        words = f"{one} and {other} were not measured together; "
-        words += (
-            f"another placement is best if they {' or '.join(changes)}"
-            if changes
-            else "at once they may do better than in turn"
+        effect = "at once they may do better than in turn"
+        if changes:
+            effect = f"another placement is best if they {' or '.join(changes)}"
+        yield NextMeasurement(
+            could_change=could_change,
+            sentence=f"{one} and {other} were not measured together; {effect}",
+            command=_command(choices, pair),
         )
-        yield could_change, words, _command(choices, pair)
+
+
+def _own_watts(problem: Problem, pair: tuple[Cell, Cell]) -> float:
+    """Return the net power of two models at work, each alone."""
+    watts = 0.0
+    for cell in pair:
+        option = problem.option(cell)
+        if option.joules is not None:
+            watts += max(0.0, option.joules.value) / option.busy_seconds
+    return watts
 
 
 def _room(problem: Problem, best: Evaluation, slowed: Cell, pair: tuple[Cell, Cell]) -> float:
@@ -137,20 +154,27 @@ def _room(problem: Problem, best: Evaluation, slowed: Cell, pair: tuple[Cell, Ce
 
     It is infinite for models on one accelerator: they can run in turn.
     """
-
-    def fits(factor: float) -> bool:
-        tail = {number: factor if number == slowed[0] else 1.0 for number, _ in pair}
-        speed = {number: 1 / one for number, one in tail.items()}
-        effects = {**problem.effects, frozenset(pair): Effect(tail, speed)}
-        return replace(problem, effects=effects).evaluate(best.placement).worst <= 1
-
     low, high = 1.0, _MOST_SLOWDOWN
-    if fits(high):
+    if _fits(problem, best, slowed, pair, high):
         return inf
     while high - low > _ROOM_STEP * low:
         middle = (low + high) / 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        if _fits(problem, best, slowed, pair, middle):
+            low = middle
+        else:
+            high = middle
     return low
+
+
+def _fits(
+    problem: Problem, best: Evaluation, slowed: Cell, pair: tuple[Cell, Cell], factor: float
+) -> bool:
+    """Return whether a placement is feasible if one model of a pair takes so many times longer."""
+    tail = {number: 1.0 for number, _ in pair}
+    tail[slowed[0]] = factor
+    speed = {number: 1 / longer for number, longer in tail.items()}
+    effects = {**problem.effects, frozenset(pair): Effect(tail, speed)}
+    return replace(problem, effects=effects).evaluate(best.placement).worst <= 1
 
 
 def _power_room(
@@ -162,15 +186,17 @@ def _power_room(
     other placement came near.
     """
     share = min(1.0, problem.share(pair[0])) * min(1.0, problem.share(pair[1]))
+    if problem.objective != "energy":
+        return None, share
     best = found.ranked[0]
-    for other in found.ranked[1:] if problem.objective == "energy" else ():
+    for other in found.ranked[1:]:
         is_elsewhere = any(other.placement[number] != option for number, option in pair)
         if is_elsewhere and other.value > best.value:
             return (other.value - best.value) / share, share
     return None, share
 
 
-def _of_turns(problem: Problem, found: Found, choices: Choices) -> _Missing:
+def _of_turns(problem: Problem, found: Found, choices: Choices) -> Iterator[NextMeasurement]:
     """Yield pairs on one accelerator that may be better if they do not wait for each other."""
     best = search(replace(problem, takes_turns=False)).best
     if best is None:
@@ -185,10 +211,10 @@ def _of_turns(problem: Problem, found: Found, choices: Choices) -> _Missing:
             words = "taken as waiting for each other they are too slow; if not, that is better"
         one, other = map(choices.name, pair)
         sentence = f"{one} and {other} share an accelerator and were not measured together; {words}"
-        yield sentence, _command(choices, pair)
+        yield _changing(sentence, _command(choices, pair))
 
 
-def _of_ties(found: Found, choices: Choices) -> _Missing:
+def _of_ties(found: Found, choices: Choices) -> Iterator[NextMeasurement]:
     if found.best is None or not found.ties:
         return
     pairs = zip(found.best.placement, found.ties[0].placement, strict=True)
@@ -201,29 +227,36 @@ def _of_ties(found: Found, choices: Choices) -> _Missing:
         f"{len(found.ties)} other placement{plural} can't be told from the best; more and"
         f" longer rounds, of {list(choices.by_name)[number]} first, may tell"
     )
-    yield sentence, f"tegrascope bench {quote(places[0].model.model)} --rounds 8 --duration 60"
+    model = quote(places[0].model.model)
+    yield _changing(sentence, f"tegrascope bench {model} --rounds 8 --duration 60")
 
 
-def _of_options(choices: Choices) -> _Missing:
+def _of_options(choices: Choices) -> Iterator[NextMeasurement]:
     """Yield accelerators on which some models were measured and others not."""
-    here = {one.device for options in choices.by_name.values() for one in options}
+    here: set[Device] = set()
+    tried_by_name: dict[str, set[Device]] = {}
     for name, options in choices.by_name.items():
-        tried = {one.device for one in options if one.like is None}
-        tried |= {one.device for one in choices.excluded if one.name == name}
+        here.update(option.device for option in options)
+        tried_by_name[name] = {option.device for option in options if option.like is None}
+    for result in choices.excluded:
+        tried_by_name[result.name].add(result.device)
+    for name, options in choices.by_name.items():
+        tried = tried_by_name[name]
         lacking = [device for device in CHOSEN_AMONG if device in here and device not in tried]
         if lacking:
             model = quote(options[0].model.model)
             sentence = f"{name} was not measured on {' and '.join(lacking)}, other models were"
-            yield sentence, f"tegrascope bench {model} --on {','.join(lacking)}"
+            yield _changing(sentence, f"tegrascope bench {model} --on {','.join(lacking)}")
 
 
-def _of_energy(choices: Choices) -> _Missing:
+def _of_energy(choices: Choices) -> Iterator[NextMeasurement]:
     """Yield results that ran well and were excluded only for their missing energy."""
     for one in choices.excluded:
         has_other = any(option.device == one.device for option in choices.by_name[one.name])
         if one.lacks_energy and not has_other:
             command = f"tegrascope bench {quote(one.model)} --on {one.device} --duration 60"
-            yield f"{one.name} on {one.device} could not be chosen: {one.reason}", command
+            sentence = f"{one.name} on {one.device} could not be chosen: {one.reason}"
+            yield _changing(sentence, command)
 
 
 def _command(choices: Choices, pair: tuple[Cell, Cell]) -> str:
