@@ -112,43 +112,11 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         UserError: A model does not exist.
     """
     models = tuple(arguments.models)
-    for model in models:
-        if not model.startswith(BUILTIN_PREFIX):
-            find_model(model, Path())
-        elif model.removeprefix(BUILTIN_PREFIX) not in BUILTIN_MODELS:
-            known = ", ".join(BUILTIN_MODELS)
-            raise UserError(f"no built-in model is named {model!r}", f"use {known}")
+    _must_exist(models)
     telemetry, rule, problem = _telemetry(arguments)
-    interval = INTERVAL_SECONDS if telemetry is None else telemetry.interval
-    baseline = BASELINE_SECONDS if arguments.baseline is None else arguments.baseline
-    given = vars(arguments)
-    settings = BenchSettings(
-        **{name: given[name] for name in _AS_GIVEN},
-        models=models,
-        plugins=tuple(map(absolute, arguments.plugin)),
-        shapes=dict(arguments.shape),
-        devices=arguments.on,
-        lock_in_seconds=arguments.seconds if arguments.lock_in else None,
-        lock_in_stages=arguments.stages,
-        sweep=dict(arguments.sweep),
-        latency_below_seconds=arguments.latency_below,
-        cuda_graph=not arguments.no_cuda_graph,
-        transfers=not arguments.no_transfers,
-        process=Process(**{name: given[name] for name in Process.model_fields}),
-        duration_seconds=arguments.duration or max(SHORTEST_SECONDS, ENOUGH_SAMPLES * interval),
-        # An idle phase that no sample covers is wasted time.
-        baseline_seconds=0.0 if telemetry is None else baseline,
-        warm_up_seconds=arguments.warm_up,
-        telemetry=None if telemetry is None else telemetry.source,
-        is_simulated=arguments.simulate,
-    )
-    name = settings.backend or ""
-    played = [device for device in settings.devices or () if is_played(name, device)]
-    if played and not settings.is_simulated:
-        raise UsageError(
-            f"{name} does not run on {played[0]}",
-            "leave --backend out, or use --simulate to let the CPU play the accelerator",
-        )
+    settings = _settings(arguments, models, telemetry)
+    if settings.backend and not settings.is_simulated:
+        _check_not_played(settings.backend, settings.devices or ())
     check_names(models)
     check_data(settings)
     if settings.shapes and len(models) > 1:
@@ -157,23 +125,85 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         settings = check_sweep(settings, [name for name, _ in arguments.sweep])
     if settings.contention:
         check_contention(settings)
-    if settings.lock_in_seconds and name and find_backend(name).is_self_timed:
+    if settings.lock_in_stages and not settings.lock_in_seconds:
+        raise UsageError("--stages belongs to --lock-in", "give both")
+    if settings.backend:
+        _check_backend(settings, settings.backend)
+    return Asked(settings, telemetry, rule, problem, varies_interval=arguments.config is None)
+
+
+def _must_exist(models: Sequence[str]) -> None:
+    """Raise ``UserError`` if there is no such model."""
+    for model in models:
+        if not model.startswith(BUILTIN_PREFIX):
+            find_model(model, Path())
+        elif model.removeprefix(BUILTIN_PREFIX) not in BUILTIN_MODELS:
+            known = ", ".join(BUILTIN_MODELS)
+            raise UserError(f"no built-in model is named {model!r}", f"use {known}")
+
+
+def _settings(
+    arguments: argparse.Namespace, models: tuple[str, ...], telemetry: Telemetry | None
+) -> BenchSettings:
+    """Return the settings with the times that were not given."""
+    given = vars(arguments)
+    settings = {name: given[name] for name in _AS_GIVEN}
+    if telemetry is None:
+        interval = INTERVAL_SECONDS
+        # An idle phase that no sample covers is wasted time.
+        baseline = 0.0
+    else:
+        interval = telemetry.interval
+        baseline = BASELINE_SECONDS if arguments.baseline is None else arguments.baseline
+        settings["telemetry"] = telemetry.source
+    if arguments.lock_in:
+        settings["lock_in_seconds"] = arguments.seconds
+    return BenchSettings(
+        **settings,
+        models=models,
+        plugins=tuple(map(absolute, arguments.plugin)),
+        shapes=dict(arguments.shape),
+        devices=arguments.on,
+        lock_in_stages=arguments.stages,
+        sweep=dict(arguments.sweep),
+        latency_below_seconds=arguments.latency_below,
+        cuda_graph=not arguments.no_cuda_graph,
+        transfers=not arguments.no_transfers,
+        process=Process(**{name: given[name] for name in Process.model_fields}),
+        duration_seconds=arguments.duration or max(SHORTEST_SECONDS, ENOUGH_SAMPLES * interval),
+        baseline_seconds=baseline,
+        warm_up_seconds=arguments.warm_up,
+        is_simulated=arguments.simulate,
+    )
+
+
+def _check_not_played(name: str, devices: Sequence[Device]) -> None:
+    """Raise ``UsageError`` if a back-end would only play one of the accelerators."""
+    for device in devices:
+        if is_played(name, device):
+            raise UsageError(
+                f"{name} does not run on {device}",
+                "leave --backend out, or use --simulate to let the CPU play the accelerator",
+            )
+
+
+def _check_backend(settings: BenchSettings, name: str) -> None:
+    """Raise ``UsageError`` if the back-end that was named cannot do what was asked for."""
+    backend = find_backend(name)
+    if settings.lock_in_seconds and backend.is_self_timed:
         raise UsageError(
             f"{name} times itself, and cannot follow the pattern of --lock-in",
             "leave --backend out, or use --backend tensorrt",
         )
-    if settings.lock_in_stages and not settings.lock_in_seconds:
-        raise UsageError("--stages belongs to --lock-in", "give both")
-    if settings.lock_in_stages and name and not find_backend(name).repeats_stages:
+    if settings.lock_in_stages and not backend.repeats_stages:
         raise UsageError(
             f"{name} cannot repeat a stage of an inference alone",
             "leave --stages out, or use --backend tensorrt",
         )
-    if settings.layers and name and not find_backend(name).times_layers:
+    if settings.layers and not backend.times_layers:
         raise UsageError(
             f"{name} cannot time a layer", "leave --layers out, or use --backend tensorrt"
         )
-    return Asked(settings, telemetry, rule, problem, varies_interval=arguments.config is None)
 
 
 def check_models(models: Sequence[str]) -> None:
