@@ -8,6 +8,8 @@ const WITHHOLDING = ["insufficient_samples", "aliased", "overlapped"];
 const FAULTS = { stands_still: "stands still", runs_back: "runs back", jumps: "jumps" };
 // A 99.9th percentile of fewer is little else than the longest one.
 const ENOUGH_FOR_P999 = 1000;
+// As the daemon's rules have it: the interval of fewer is not known well enough.
+const FEWEST_INFERENCES = 200;
 const TERMS = {
   sampling: "what power did between two readings is not seen",
   quantisation: "the sensor rounds",
@@ -94,13 +96,13 @@ const RANKS = [
   ["longest", "max_seconds"],
 ];
 
-function distribution(caption, told) {
-  const heads = ["share", "latency", `bar: 0 to ${seconds(told.max_seconds)}`];
-  const ranks = RANKS.filter(([, key]) => key !== "p999_seconds" || told.count >= ENOUGH_FOR_P999);
+function distribution(caption, times) {
+  const heads = ["share", "latency", `bar: 0 to ${seconds(times.max_seconds)}`];
+  const ranks = RANKS.filter(([, key]) => key !== "p999_seconds" || times.count >= ENOUGH_FOR_P999);
   const made = table(caption, heads, []);
   made.querySelector("tbody").append(
     ...ranks.map(([name, key]) => {
-      const line = row(heads, [name, seconds(told[key]), measure(told.max_seconds, told[key])]);
+      const line = row(heads, [name, seconds(times[key]), measure(times.max_seconds, times[key])]);
       line.lastChild.className = "wide";
       return line;
     }),
@@ -119,17 +121,17 @@ function figures(report) {
 
 function latency(report) {
   if (!report.latency) return null;
-  const told = report.latency;
+  const times = report.latency;
   const parts = [];
-  parts.push(distribution("By the host's clock; the percentiles are exact", told));
+  parts.push(distribution("By the host's clock; the percentiles are exact", times));
   if (report.device_latency) {
     parts.push(distribution("By the device's own events", report.device_latency));
   }
   const stages = Object.entries(report.stages);
   if (stages.length > 0) {
     const heads = ["stage", "median", "mean", "p99"];
-    const rows = stages.map(([name, one]) => [
-      name.replaceAll("_", " "), seconds(one.p50_seconds), seconds(one.mean_seconds), seconds(one.p99_seconds),
+    const rows = stages.map(([name, stage]) => [
+      name.replaceAll("_", " "), seconds(stage.p50_seconds), seconds(stage.mean_seconds), seconds(stage.p99_seconds),
     ]);
     parts.push(table("Stages of an inference", heads, rows));
   }
@@ -142,14 +144,14 @@ function latency(report) {
 }
 
 function deadline(report) {
-  const told = report.deadline;
-  if (!told) return null;
-  const limit = seconds(told.deadline_seconds);
-  const words = `${count(told.misses)} of ${count(report.inferences)} inferences took longer than ${limit}`;
-  if (told.misses === 0) return section("deadline", "Deadline", paragraph(`${words}.`));
-  const parts = [paragraph(`${words}, the longest by ${seconds(told.worst_lateness_seconds)}.`)];
+  const limits = report.deadline;
+  if (!limits) return null;
+  const limit = seconds(limits.deadline_seconds);
+  const words = `${count(limits.misses)} of ${count(report.inferences)} inferences took longer than ${limit}`;
+  if (limits.misses === 0) return section("deadline", "Deadline", paragraph(`${words}.`));
+  const parts = [paragraph(`${words}, the longest by ${seconds(limits.worst_lateness_seconds)}.`)];
   // A record of an older release has no such list.
-  const flags = told.flags_at_misses ?? [];
+  const flags = limits.flags_at_misses ?? [];
   if (flags.length > 0) {
     parts.push(paragraph(`Flags that held during a miss: ${flags.join(", ")}. They need not be its cause.`));
   }
@@ -157,56 +159,21 @@ function deadline(report) {
 }
 
 function energy(report) {
-  const told = report.energy;
-  if (!told) return null;
-  const parts = [];
-  const kinds = [
-    ["gross", told.gross_joules, told.gross_interval, told.gross_joules_per_inference, told.gross_joules_per_inference_interval],
-    ["net of idle", told.net_joules, told.net_interval, told.net_joules_per_inference, told.net_joules_per_inference_interval],
-  ].filter(([, whole]) => (whole ?? null) !== null);
-  if (kinds.length > 0) {
-    const most = Math.max(...kinds.map(([, whole, interval]) => interval?.high ?? whole));
-    const scale = `bar: 0 to ${joules(most)}, steady phase`;
-    const heads = ["energy", "steady phase", "95 % interval", "of an inference", scale];
-    const made = table(`Module rail energy: ${told.total_rails.join(" + ")}`, heads, []);
-    made.querySelector("tbody").append(...kinds.map((kind) => energyRow(heads, most, kind, report)));
-    parts.push(made);
-  } else {
-    parts.push(paragraph("No module total: the rails fit no board that is known."));
-  }
-  const isCounted = told.gross_method === "counter";
-  const withheld = report.quality.filter((flag) => WITHHOLDING.includes(flag) && !(isCounted && flag === "aliased"));
-  if (withheld.length === 0 && report.inferences > 0 && report.inferences < 200) withheld.push("fewer than 200 inferences");
-  if (kinds.length > 0 && withheld.length > 0) {
-    parts.push(paragraph(`Energy of an inference is withheld: ${withheld.join(", ")}.`));
-  }
-  if (told.largest_uncertainty) {
-    const term = told.largest_uncertainty;
-    parts.push(paragraph(`Largest uncertainty: ${term.replaceAll("_", " ")}: ${TERMS[term] ?? ""}.`));
-  }
-  if ((told.offset_joules ?? null) !== null) {
-    const most = joules(told.offset_joules);
-    parts.push(paragraph(`Not in the interval: an offset of the sensors of up to ${most}, the same in every run on this board. It cancels in net energy.`));
-  }
-  if (isCounted) {
-    const between = told.integral_interval ? ` (${joules(told.integral_interval.low)} to ${joules(told.integral_interval.high)})` : "";
-    const integral = (told.integral_joules ?? null) === null ? "" : ` The readings of power add up to ${joules(told.integral_joules)}${between}.`;
-    parts.push(paragraph(`Gross energy is that of the board's own energy counter.${integral}`));
-  } else if ((told.counter_joules ?? null) !== null) {
-    // Records of older releases have the counter for comparison only.
-    const edge = told.counter_edge_joules ? ` ± ${joules(told.counter_edge_joules)}` : "";
-    parts.push(paragraph(`The board's own energy counter says ${joules(told.counter_joules)}${edge}.`));
-  }
-  for (const [name, rail] of Object.entries(told.rails)) {
-    if (rail.counter_fault) parts.push(paragraph(`The energy counter of ${name} ${FAULTS[rail.counter_fault] ?? rail.counter_fault}, so it is not used.`));
-  }
-  if (told.net_reason) parts.push(paragraph(`There is no net energy: ${told.net_reason}.`));
-  if (told.phases?.length > 0) {
+  const measured = report.energy;
+  if (!measured) return null;
+  const parts = [
+    ...totals(measured),
+    ...withheld(report),
+    ...uncertainty(measured),
+    ...counters(measured),
+  ];
+  if (measured.net_reason) parts.push(paragraph(`There is no net energy: ${measured.net_reason}.`));
+  if (measured.phases?.length > 0) {
     const heads = ["phase", "times", "time", "gross", "95 % interval", "per unit", "by"];
-    parts.push(table("Phases of the application", heads, told.phases.map(phaseRow)));
+    parts.push(table("Phases of the application", heads, measured.phases.map(phaseRow)));
   }
-  const rows = Object.entries(told.rails).map(([name, rail]) => [
-    told.total_rails.includes(name) ? name : `${name} (not in the total)`,
+  const rows = Object.entries(measured.rails).map(([name, rail]) => [
+    measured.total_rails.includes(name) ? name : `${name} (not in the total)`,
     watts(rail.mean_watts), watts(rail.baseline_watts), joules(rail.gross_joules), joules(rail.net_joules),
     joules(rail.counter_joules),
   ]);
@@ -214,21 +181,83 @@ function energy(report) {
   return section("energy", "Energy", ...parts);
 }
 
-function phaseRow({ name, count: times, seconds: took, gross_joules: gross, gross_interval: interval, joules_per_unit: each, method, reason }) {
-  const between = interval ? `${joules(interval.low)} to ${joules(interval.high)}` : NOTHING;
-  return [name, count(times), seconds(took), joules(gross), between, joules(each), method ?? reason];
+const isKnown = (value) => value !== null && value !== undefined;
+const between = ({ low, high }) => `${joules(low)} to ${joules(high)}`;
+
+/** Gross and net energy of the module, as figures and as bars on one scale. */
+function totals(measured) {
+  const kinds = [
+    ["gross", measured.gross_joules, measured.gross_interval, measured.gross_joules_per_inference, measured.gross_joules_per_inference_interval],
+    ["net of idle", measured.net_joules, measured.net_interval, measured.net_joules_per_inference, measured.net_joules_per_inference_interval],
+  ].filter(([, whole]) => isKnown(whole));
+  if (kinds.length === 0) return [paragraph("No module total: the rails fit no board that is known.")];
+  const most = Math.max(...kinds.map(([, whole, interval]) => interval?.high ?? whole));
+  const scale = `bar: 0 to ${joules(most)}, steady phase`;
+  const heads = ["energy", "steady phase", "95 % interval", "of an inference", scale];
+  const made = table(`Module rail energy: ${measured.total_rails.join(" + ")}`, heads, []);
+  made.querySelector("tbody").append(...kinds.map((kind) => energyRow(heads, most, kind)));
+  return [made];
 }
 
-function energyRow(heads, most, [name, whole, interval, each, eachInterval], report) {
+/** Why the energy of an inference is withheld. */
+function withheld(report) {
+  const measured = report.energy;
+  if (!isKnown(measured.gross_joules) && !isKnown(measured.net_joules)) return [];
+  const isCounted = measured.gross_method === "counter";
+  const reasons = report.quality.filter((flag) => WITHHOLDING.includes(flag) && !(isCounted && flag === "aliased"));
+  if (reasons.length === 0 && report.inferences > 0 && report.inferences < FEWEST_INFERENCES) {
+    reasons.push(`fewer than ${FEWEST_INFERENCES} inferences`);
+  }
+  return reasons.length === 0 ? [] : [paragraph(`Energy of an inference is withheld: ${reasons.join(", ")}.`)];
+}
+
+/** What the intervals are mostly made of, and what they do not contain. */
+function uncertainty(measured) {
+  const parts = [];
+  const term = measured.largest_uncertainty;
+  if (term) parts.push(paragraph(`Largest uncertainty: ${term.replaceAll("_", " ")}: ${TERMS[term] ?? ""}.`));
+  if (isKnown(measured.offset_joules)) {
+    const most = joules(measured.offset_joules);
+    parts.push(paragraph(`Not in the interval: an offset of the sensors of up to ${most}, the same in every run on this board. It cancels in net energy.`));
+  }
+  return parts;
+}
+
+/** What the board's own energy counters say, and which of them are not used. */
+function counters(measured) {
+  const parts = [];
+  if (measured.gross_method === "counter") {
+    let words = "Gross energy is that of the board's own energy counter.";
+    if (isKnown(measured.integral_joules)) {
+      const interval = measured.integral_interval ? ` (${between(measured.integral_interval)})` : "";
+      words += ` The readings of power add up to ${joules(measured.integral_joules)}${interval}.`;
+    }
+    parts.push(paragraph(words));
+  } else if (isKnown(measured.counter_joules)) {
+    // Records of older releases have the counter for comparison only.
+    const edge = measured.counter_edge_joules ? ` ± ${joules(measured.counter_edge_joules)}` : "";
+    parts.push(paragraph(`The board's own energy counter says ${joules(measured.counter_joules)}${edge}.`));
+  }
+  for (const [name, rail] of Object.entries(measured.rails)) {
+    if (rail.counter_fault) parts.push(paragraph(`The energy counter of ${name} ${FAULTS[rail.counter_fault] ?? rail.counter_fault}, so it is not used.`));
+  }
+  return parts;
+}
+
+function phaseRow({ name, count: times, seconds: took, gross_joules: gross, gross_interval: interval, joules_per_unit: each, method, reason }) {
+  const limits = interval ? between(interval) : NOTHING;
+  return [name, count(times), seconds(took), joules(gross), limits, joules(each), method ?? reason];
+}
+
+function energyRow(heads, most, [name, whole, interval, each, eachInterval]) {
   const [low, high] = interval ? [interval.low, interval.high] : [null, null];
-  const between = (ends) => `${joules(ends.low)} to ${joules(ends.high)}`;
   // Records of older releases have the interval of the whole energy only.
   const factor = each / whole;
-  const ends = eachInterval ?? (interval && { low: low * factor, high: high * factor });
-  const one = (each ?? null) === null ? NOTHING : joules(each);
-  const ofOne = !ends || one === NOTHING ? one : `${one} (${between(ends)})`;
+  const limits = eachInterval ?? (interval && { low: low * factor, high: high * factor });
+  let perInference = joules(each);
+  if (limits && isKnown(each)) perInference += ` (${between(limits)})`;
   const cells = [name, joules(whole), interval ? between(interval) : NOTHING];
-  const line = row(heads, [...cells, ofOne, measure(most, whole, low, high)]);
+  const line = row(heads, [...cells, perInference, measure(most, whole, low, high)]);
   line.lastChild.className = "wide";
   return line;
 }
@@ -256,19 +285,19 @@ function placement(report) {
 }
 
 function telemetry(report) {
-  const told = report.telemetry;
-  if (!told) return null;
-  const loads = Object.entries(told.utilization).map(([name, one]) => [
-    told.sources?.[name] === "nvml" ? `${name}, by NVML` : name, percent(one.mean_ratio), percent(one.max_ratio),
+  const board = report.telemetry;
+  if (!board) return null;
+  const loads = Object.entries(board.utilization).map(([name, value]) => [
+    board.sources?.[name] === "nvml" ? `${name}, by NVML` : name, percent(value.mean_ratio), percent(value.max_ratio),
   ]);
-  for (const [core, share] of Object.entries(told.dla_active)) {
+  for (const [core, share] of Object.entries(board.dla_active)) {
     loads.push([`${core} on (gate)`, percent(share), NOTHING]);
   }
-  const clocks = Object.entries(told.frequency).map(([name, one]) => [
-    name, hertz(one.mean_hertz), hertz(one.min_hertz),
+  const clocks = Object.entries(board.frequency).map(([name, value]) => [
+    name, hertz(value.mean_hertz), hertz(value.min_hertz),
   ]);
-  const zones = Object.entries(told.temperature).map(([name, one]) => [
-    name, `${one.max_celsius.toFixed(1)}${SPACE}°C`, `${one.delta_celsius >= 0 ? "+" : ""}${one.delta_celsius.toFixed(1)}${SPACE}°C`,
+  const zones = Object.entries(board.temperature).map(([name, value]) => [
+    name, `${value.max_celsius.toFixed(1)}${SPACE}°C`, `${value.delta_celsius >= 0 ? "+" : ""}${value.delta_celsius.toFixed(1)}${SPACE}°C`,
   ]);
   const parts = [
     loads.length > 0 && table("Load", ["signal", "mean", "highest"], loads),
@@ -277,21 +306,21 @@ function telemetry(report) {
     clocks.length > 0 && table("Clocks", ["clock", "mean", "lowest"], clocks),
     zones.length > 0 && table("Temperatures", ["zone", "highest", "change"], zones),
   ];
-  const gpuWatts = told.gpu_power_watts ?? null;
+  const gpuWatts = board.gpu_power_watts ?? null;
   if (gpuWatts !== null) parts.push(paragraph(`Mean power of the GPU, by NVML: ${watts(gpuWatts)}. It is not a rail.`));
-  const throttled = Object.entries(told.throttle).map(([kind, times]) => `${times} ${kind}`);
+  const throttled = Object.entries(board.throttle).map(([kind, times]) => `${times} ${kind}`);
   if (throttled.length > 0) parts.push(paragraph(`Clocks held down: ${throttled.join(", ")}.`));
-  const lead = paragraph(`${count(told.samples)} samples of the steady phase.`);
+  const lead = paragraph(`${count(board.samples)} samples of the steady phase.`);
   return section("telemetry", "The machine meanwhile", lead, ...parts.filter(Boolean));
 }
 
 function processes(report) {
   if (report.other_processes.length === 0) return null;
   const heads = ["process", "CPU time", "DLA time"];
-  const rows = report.other_processes.map((one) => [
-    one.name,
-    seconds(one.cpu_seconds),
-    Object.entries(one.dla_seconds).map(([core, busy]) => `${core} ${seconds(busy)}`).join(", ") || NOTHING,
+  const rows = report.other_processes.map((process) => [
+    process.name,
+    seconds(process.cpu_seconds),
+    Object.entries(process.dla_seconds).map(([core, busy]) => `${core} ${seconds(busy)}`).join(", ") || NOTHING,
   ]);
   const caption = "Use of the board in the steady phase and the idle phases of this run";
   return section("processes", "Other processes meanwhile", table(caption, heads, rows));
@@ -337,7 +366,7 @@ function facts(report) {
     ].filter(Boolean).join(", "),
     versions: versions.join(", "),
   };
-  const told = Object.entries(known).filter(([, fact]) => fact);
-  const list = told.flatMap(([name, fact]) => [make("dt", {}, name), make("dd", {}, String(fact))]);
+  const entries = Object.entries(known).filter(([, fact]) => fact);
+  const list = entries.flatMap(([name, fact]) => [make("dt", {}, name), make("dd", {}, String(fact))]);
   return section("facts", "Where and how", make("dl", {}, ...list));
 }
