@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ...daemon.measure.report import Figure
 from ...daemon.measure.run_text import (
-    ABSENT,
     joules,
     percent,
     points,
@@ -36,7 +35,29 @@ def joules_per_input(point: SweepPoint) -> Figure | None:
 def sweep_blocks(sweep: Sweep, base: BenchSettings, *, is_page: bool = False) -> list[Block]:
     """Return a sweep's answer; a page has the drawing and all points too."""
     titles = [_title(point, base) for point in sweep.points]
-    running = [point for point in sweep.points if point.result.status == "ok"]
+    blocks: list[Block] = [Text(_summary(sweep))]
+    if base.latency_below_seconds is not None:
+        blocks.append(Items(list(_best(sweep, base.latency_below_seconds, titles))))
+    front = _front_of(sweep, titles) if is_page else None
+    if front is not None:
+        blocks += [Heading("The front", 3), Text(_ABOUT, "under"), front]
+    rows = []
+    for outcome in _ORDER:
+        for title, point in zip(titles, sweep.points, strict=True):
+            if point.outcome == outcome and (is_page or outcome == "front"):
+                rows.append((title, *_cells(point, titles)))
+    if rows:
+        ends = frozenset({len(sweep.front) - 1}) if sweep.front else frozenset()
+        blocks.append(Table(("", *_COLUMNS), rows, ends=ends))
+    gone = sum(point.result.status == "ok" for point in sweep.points) - len(sweep.front)
+    if gone and not is_page:
+        blocks.append(Text(f"{gone} others were dropped; report.html has their figures."))
+    blocks.append(Items(_reasons(sweep, titles), mark="! "))
+    return blocks
+
+
+def _summary(sweep: Sweep) -> str:
+    """Return how many points make the front, and how long that took."""
     goals = ", ".join(_TITLES[goal] for goal in sweep.goals)
     words = f"{len(sweep.front)} of {len(sweep.points)} points make the front of {goals}"
     if sweep.front:
@@ -44,28 +65,17 @@ def sweep_blocks(sweep: Sweep, base: BenchSettings, *, is_page: bool = False) ->
     if sweep.exhaustive_seconds:
         whole = duration(sweep.exhaustive_seconds)
         words += f". It took {duration(sweep.seconds)}; all rounds of all points take {whole}"
-    blocks: list[Block] = [Text(f"{words}.")]
-    if base.latency_below_seconds is not None:
-        blocks.append(Items(list(_best(sweep, base.latency_below_seconds, titles))))
-    order = sorted(range(len(titles)), key=lambda n: (_ORDER.index(sweep.points[n].outcome), n))
-    shown_ones = [n for n in order if is_page or sweep.points[n].outcome == "front"]
-    rows = [(titles[n], *_cells(sweep.points[n], titles)) for n in shown_ones]
-    front = _front_of(sweep, titles) if is_page else None
-    if front is not None:
-        blocks += [Heading("The front", 3), Text(_ABOUT, "under"), front]
-    if rows:
-        ends = frozenset({len(sweep.front) - 1}) if sweep.front else frozenset()
-        blocks.append(Table(("", *_COLUMNS), rows, ends=ends))
-    gone = len(running) - len(sweep.front)
-    if gone and not is_page:
-        blocks.append(Text(f"{gone} others were dropped; report.html has their figures."))
-    reasons: dict[str, list[str]] = {}
+    return f"{words}."
+
+
+def _reasons(sweep: Sweep, titles: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the points that are not on the front, those of one reason together."""
+    by_reason: dict[str, list[str]] = {}
     for title, point in zip(titles, sweep.points, strict=True):
         reason = _reason(point, titles)
         if reason is not None:
-            reasons.setdefault(reason, []).append(title)
-    blocks.append(Items([(", ".join(names), why) for why, names in reasons.items()], mark="! "))
-    return blocks
+            by_reason.setdefault(reason, []).append(title)
+    return [(", ".join(points), reason) for reason, points in by_reason.items()]
 
 
 def _reason(point: SweepPoint, titles: Sequence[str]) -> str | None:
@@ -110,13 +120,6 @@ def _best(sweep: Sweep, limit: float, titles: Sequence[str]) -> Iterator[tuple[s
 def _cells(point: SweepPoint, titles: Sequence[str]) -> tuple[str, ...]:
     one = point.result
     load = one.utilization.get("gpu")
-    words = {"above_limit": "above the limit", "not_measured": one.status}.get(point.outcome)
-    if point.outcome == "dominated" and point.dominated_by is not None:
-        words = f"worse than {titles[point.dominated_by]}"
-    if point.outcome == "not_measured" and "wrong_outputs" in one.flags:
-        words = "wrong outputs"
-    if point.dropped_after is not None:
-        words = f"{words}, after {point.dropped_after or 'no'} rounds"
     return (
         with_half(one.latency_seconds, seconds),
         shown(one.latency, lambda found: seconds(found.p99_seconds)),
@@ -124,11 +127,25 @@ def _cells(point: SweepPoint, titles: Sequence[str]) -> tuple[str, ...]:
         with_half(joules_per_input(point), joules),
         shown(load, lambda figure: percent(figure.value)),
         shown(one.gpu_freed, lambda figure: points(figure.value)),
-        words or point.outcome or ABSENT,
+        _outcome(point, titles),
     )
 
 
-# --- drawing --------------------------------------------------------------------------------------
+def _outcome(point: SweepPoint, titles: Sequence[str]) -> str:
+    """Return what became of a point, and after how many rounds it was dropped."""
+    words: str = point.outcome
+    if point.outcome == "above_limit":
+        words = "above the limit"
+    elif point.outcome == "dominated" and point.dominated_by is not None:
+        words = f"worse than {titles[point.dominated_by]}"
+    elif point.outcome == "not_measured":
+        words = "wrong outputs" if "wrong_outputs" in point.result.flags else point.result.status
+    if point.dropped_after is not None:
+        words = f"{words}, after {point.dropped_after or 'no'} rounds"
+    return words
+
+
+# --- the front ----------------------------------------------------------------------------------
 
 _ABOUT = (
     "Each mark is a point; the filled ones make the front, and the lines through them are 95 %"
