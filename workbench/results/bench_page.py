@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -224,7 +225,10 @@ def _facts(result: BenchResult) -> dict[str, str | None]:
     background = []
     for name, ratio in result.background.items():
         background.append(f"{name.upper()} {100 * ratio:.0f} % busy")
-    checksums = [model.model_sha256 for model in result.models if model.model_sha256]
+    checksums = []
+    for model in result.models:
+        if model.model_sha256 is not None:
+            checksums.append(model.model_sha256)
     return {
         **board_facts(environment),
         "telemetry": result.telemetry_problem or environment.telemetry_source,
@@ -265,8 +269,13 @@ def _asked_for(settings: BenchSettings) -> Iterator[str]:
 
 def board_facts(environment: Environment) -> dict[str, str | None]:
     """Return names and values of the board and its software."""
-    names = ("board", "module", "L4T", "JetPack", "power mode")
-    return {name: getattr(environment, name.lower().replace(" ", "_")) for name in names}
+    return {
+        "board": environment.board,
+        "module": environment.module,
+        "L4T": environment.l4t,
+        "JetPack": environment.jetpack,
+        "power mode": environment.power_mode,
+    }
 
 
 def versions_line(versions: Mapping[str, str]) -> str:
@@ -287,12 +296,22 @@ def _table(model: ModelResult, published: Sequence[Beside]) -> Table:
                 if cells[column - 1] != ABSENT and not (result.may_win and result.rounds):
                     doubtful.add((len(rows), column))
         rows.append((label, *cells))
-        figures = {beside.device: beside.figure for beside in published if beside.label == label}
-        if figures:
-            nearest = [figures.get(result.device, ABSENT) for result in model.accelerators]
-            rows.append((f"  published {label.split()[-1]}", *nearest))
+        if any(beside.label == label for beside in published):
+            rows.append(_published_row(label, model, published))
     columns = ["", *(result.device for result in model.accelerators)]
     return Table(columns, rows, doubtful=frozenset(doubtful))
+
+
+def _published_row(label: str, model: ModelResult, published: Sequence[Beside]) -> tuple[str, ...]:
+    """Return the published figures that stand below the row of a label."""
+    cells = [f"  published {label.split()[-1]}"]
+    for result in model.accelerators:
+        figure = ABSENT
+        for beside in published:
+            if (beside.device, beside.label) == (result.device, label):
+                figure = beside.figure
+        cells.append(figure)
+    return tuple(cells)
 
 
 # They are struck through for an accelerator that failed or has wrong outputs.
@@ -337,7 +356,7 @@ def _contention(contention: Contention) -> tuple[tuple[Table, ...], Items, Text]
             continue
         for lane in together.lanes:
             if _flags_of(together):
-                doubtful.update((len(rows), column) for column in range(1, len(_TOGETHER)))
+                doubtful.update(product([len(rows)], range(1, len(_TOGETHER))))
             rows.append(_cells(lane))
         ends.add(len(rows) - 1)
     about = _EXPLAINED

@@ -166,12 +166,18 @@ def _workloads(runs: Sequence[RunReport]) -> Table:
         groups.setdefault((run.workload, run.device), []).append(run)
     rows = []
     for (workload, device), group in groups.items():
+        latencies, energies, flagged = [], [], 0
         good = [run for run in group if run.outcome == "ok"]
-        latency = mean_of_rounds([run.latency.p50_seconds for run in good if run.latency])
-        net = mean_energy(present(energy_of(run, "net") for run in good))
-        figures = (with_half(latency, seconds), with_half(net, joules))
-        flagged = sum(_has_flags(run) for run in group)
-        rows.append((workload, device, str(len(group)), str(len(good)), *figures, str(flagged)))
+        for run in good:
+            energies.append(energy_of(run, "net"))
+            if run.latency is not None:
+                latencies.append(run.latency.p50_seconds)
+        for run in group:
+            flagged += _has_flags(run)
+        latency = with_half(mean_of_rounds(latencies), seconds)
+        net = with_half(mean_energy(present(energies)), joules)
+        counts = (str(len(group)), str(len(good)))
+        rows.append((workload, device, *counts, latency, net, str(flagged)))
     columns = ("workload", "device", "runs", "ok", "p50", "net energy per inference", "with flags")
     return Table(columns, rows, left=2)
 
