@@ -130,7 +130,7 @@ def test_table_that_does_not_fit_leaves_the_old_one(old, kind):
         ["parse", "missing.log", "-f", "csv", "-o"],
         ["parse", "missing.log", "-f", "parquet", "-o"],
         ["correlate", "--telemetry", "missing.log", "--runs", "missing.csv", "-o"],
-        ["inspect", "missing.onnx", "--svg"],
+        ["inspect", "missing.onnx", "--dot"],
         ["report", "--state-dir", "missing", "-o"],
         ["runs", "export", "--state-dir", "missing", "-o"],
         ["prove", "--no-sudo", "-o"],

@@ -36,7 +36,7 @@ def add(option: Options) -> None:
         "show where a built engine differs: a run, a key of engines list, a result.json, or a"
         " build log",
     )
-    option("--svg FILE", "also draw the model, coloured by placement")
+    option("--dot FILE", "also write the model for Graphviz, coloured by placement")
     option("--json", "print one JSON object; see docs/inspect.md")
     option.state_dir("where built-in models are cached")
 
@@ -44,12 +44,12 @@ def add(option: Options) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print where each node of a model would run; return 3 unless all of it fits the DLA."""
     from ...collectors.models.files import find_model, read_graph_apart, sha256_of
-    from ...daemon.outputs import check_output, standard_output
+    from ...daemon.outputs import check_output, open_output, standard_output
     from ...daemon.terminal import CHECK_SAYS_NO, GOOD
     from ..inspect.judge import check_builder, check_engine, find_evidence, inspect_graph
     from ..inspect.rules import choose_rules
 
-    check_output(arguments.svg, "--svg")
+    check_output(arguments.dot, "--dot")
     shapes = {name: given.shape for name, given in arguments.shape}
     rules, reason = choose_rules(arguments.tensorrt)
     path = find_model(arguments.model, arguments.state_dir / "models")
@@ -70,10 +70,11 @@ def run(arguments: argparse.Namespace) -> int:
         checks.append(check_engine(graph, found, evidence.placement, source))
     if checks:
         found = found.model_copy(update={"checks": tuple(checks)})
-    if arguments.svg is not None:
-        from ..inspect.picture import write_picture
+    if arguments.dot is not None:
+        from ..inspect.drawing import drawing
 
-        write_picture(arguments.svg, graph, found)
+        with open_output(arguments.dot, "--dot") as output:
+            output.write(drawing(graph, found))
     if arguments.json:
         print(found.model_dump_json(exclude_none=True), file=standard_output())
     else:
