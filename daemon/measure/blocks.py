@@ -149,17 +149,17 @@ class WindowSlice:
     def around(self, begin_ns: int, end_ns: int) -> "WindowSlice":
         """Return the samples of a window, with one neighbour on each side where there is one."""
         inside = self.inside(begin_ns, end_ns)
-        kept = slice(max(inside.start - 1, 0), inside.stop + 1)
-        columns = {name: column[kept] for name, column in self.columns.items()}
-        return WindowSlice(self.times_ns[kept], self.wall_ns[kept], columns)
+        around = slice(max(inside.start - 1, 0), inside.stop + 1)
+        columns = {name: column[around] for name, column in self.columns.items()}
+        return WindowSlice(self.times_ns[around], self.wall_ns[around], columns)
 
-    def only(self, kept: Sequence[int]) -> "WindowSlice":
+    def only(self, positions: Sequence[int]) -> "WindowSlice":
         """Return the samples at some positions, in increasing order."""
         columns: dict[str, array[float]] = {}
         for name, column in self.columns.items():
-            columns[name] = array("d", at_positions(column, kept))
-        times_ns = array("q", at_positions(self.times_ns, kept))
-        wall_ns = array("q", at_positions(self.wall_ns, kept))
+            columns[name] = array("d", at_positions(column, positions))
+        times_ns = array("q", at_positions(self.times_ns, positions))
+        wall_ns = array("q", at_positions(self.wall_ns, positions))
         return WindowSlice(times_ns, wall_ns, columns)
 
 

@@ -1,4 +1,9 @@
-"""Pairing of a run with the telemetry of its window: trace and samples become one report."""
+"""Pairing of a run with the telemetry of its window: trace and samples become one report.
+
+What the run did, what the board did meanwhile, who else worked and whether the samples kept step
+with the work are found first, each on its own. Flags follow from these. Energy comes last, because
+some flags withhold it. The limits of the flags, and most rules by number, are in ``quality.py``.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,6 +92,7 @@ def correlate(
         others=others or {},
         in_flight=in_flight or _always_in_flight,
     )
+
     work = _work_of(trace, window)
     board = _telemetry_of(run)
     neighbours = _neighbours_of(run)
@@ -94,6 +100,7 @@ def correlate(
 
     method = _method_of(run)
     raised |= _flags_of_window(run, work, board, neighbours, steps, method)
+
     divisor, units = work.divisor(), work.units
     if quality.withholding(raised, method):
         # Energy of the whole window is given with its flags, but not by piece of work.
@@ -105,6 +112,7 @@ def correlate(
     measured = measure_energy(run.samples, phases, rule, divisor, reading, steps.beats, units)
     raised |= _flags_of_energy(measured)
     in_order = quality.in_order(raised)
+
     return report.model_copy(
         update={
             "inferences": work.completed,

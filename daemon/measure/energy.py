@@ -226,8 +226,8 @@ def settled(span: Span, timing: Timing = Timing()) -> Span:  # noqa: B008 - immu
 
 def idle_readings(curve: Curve, phase: Span) -> Curve | None:
     """Return the readings of a settled idle phase; ``None`` for fewer than two, or with a gap."""
-    here = inside(curve.times_ns, phase)
-    readings = Curve(curve.times_ns[here], curve.watts[here])
+    positions = inside(curve.times_ns, phase)
+    readings = Curve(curve.times_ns[positions], curve.watts[positions])
     times = readings.times_ns
     if len(times) < 2 or integrate(times, readings.watts, times[0], times[-1]) is None:
         return None

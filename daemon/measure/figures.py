@@ -32,13 +32,16 @@ def mean_of_rounds(
     """
     if not values:
         return None
-    count, known, candidates = len(values), present(halves), []
+    mean, count = statistics.fmean(values), len(values)
+    candidates = []
+    known = present(halves)
     if len(known) == count:
         candidates.append(statistics.fmean(known))
     if count > 1:
         candidates.append(student(count - 1) * statistics.stdev(values) / sqrt(count))
-    half = max(*candidates, floor) if candidates else None
-    return Figure.around(statistics.fmean(values), half)
+    if not candidates:
+        return Figure(value=mean)
+    return Figure.around(mean, max(*candidates, floor))
 
 
 def mean_of_most(figures: Sequence[Figure | None]) -> Figure | None:
@@ -50,7 +53,7 @@ def mean_of_most(figures: Sequence[Figure | None]) -> Figure | None:
     known = present(figures)
     if 2 * len(known) <= len(figures):
         return None
-    return mean_of_rounds([one.value for one in known], [one.half for one in known])
+    return mean_of_rounds([figure.value for figure in known], [figure.half for figure in known])
 
 
 def mean_energy(figures: Sequence[Figure | None]) -> Figure | None:
@@ -60,30 +63,35 @@ def mean_energy(figures: Sequence[Figure | None]) -> Figure | None:
     spread does not show it.
     """
     mean = mean_of_most(figures)
-    if mean is None or all(one.half is not None for one in present(figures)):
+    if mean is None or all(figure.half is not None for figure in present(figures)):
         return mean
     return Figure(value=mean.value)
 
 
-def subtract(one: Figure, other: Figure) -> Figure:
+def subtract(figure: Figure, other: Figure) -> Figure:
     """Return one figure less another, with an interval if both have one.
 
     Rounds of two accelerators are separate measurements, so their halves add in quadrature.
     """
-    halves = [
-        # The interval of a ratio may be cut at its limit on one side.
-        max(figure.high - figure.value, figure.value - figure.low)
-        for figure in (one, other)
-        if figure.low is not None and figure.high is not None
-    ]
-    return Figure.around(one.value - other.value, hypot(*halves) if len(halves) == 2 else None)
+    value = figure.value - other.value
+    half, other_half = _longer_half(figure), _longer_half(other)
+    if half is None or other_half is None:
+        return Figure(value=value)
+    return Figure.around(value, hypot(half, other_half))
 
 
-def difference(one: Figure | None, other: Figure | None) -> Figure | None:
-    """Return one figure less another as ``subtract`` does; None if one of them is unknown."""
-    if one is None or other is None:
+def _longer_half(figure: Figure) -> float | None:
+    """Return the longer side of an interval: that of a ratio may be cut at its limit."""
+    if figure.low is None or figure.high is None:
         return None
-    return subtract(one, other)
+    return max(figure.high - figure.value, figure.value - figure.low)
+
+
+def difference(figure: Figure | None, other: Figure | None) -> Figure | None:
+    """Return one figure less another as ``subtract`` does; None if one of them is unknown."""
+    if figure is None or other is None:
+        return None
+    return subtract(figure, other)
 
 
 def joules_of(
