@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, count, product
+from itertools import combinations, product
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -25,7 +25,7 @@ from ..results.layers import time_rows
 from ..results.paired import power_of
 from ..results.records import BenchSettings, Contention, LayerRow, ModelResult, Placed
 from ..results.summary import Measured, Round, agree, clock_ranges, reported_flags, summarise
-from .settings import LOOK_SECONDS, shortened, workload_of
+from .settings import LOOK_SECONDS, shortened, workload_name, workload_of
 from .workers import FinishedRun, Watcher, Workers, look_at
 
 T = TypeVar("T")
@@ -67,11 +67,12 @@ def in_turn(items: Sequence[T], number: int) -> list[T]:
 
 def placements(runs_on: Mapping[str, Sequence[Device]]) -> Iterator[On]:
     """Yield every way to run two or more models at once on their accelerators."""
-    for size in range(2, len(runs_on) + 1):
-        for models in combinations(runs_on, size):
-            for devices in product(*(runs_on[model] for model in models)):
-                pairs = zip(models, devices, strict=True)
-                yield tuple(Placed(model=model, device=device) for model, device in pairs)
+    ways: dict[str, list[Placed]] = {}
+    for model, devices in runs_on.items():
+        ways[model] = [Placed(model=model, device=device) for device in devices]
+    for size in range(2, len(ways) + 1):
+        for some in combinations(ways.values(), size):
+            yield from product(*some)
 
 
 def groups_on(runs_on: Mapping[str, Sequence[Device]]) -> list[On]:
@@ -245,60 +246,79 @@ class Bench:
 
     def run(self, model: str) -> ModelResult:
         """Look at a model on every accelerator, and measure it where it runs."""
-        found = look_at(model, self.settings, self.workers, self.display.say)
-        workloads = {device: workload_of(self.settings, model, device) for device in found}
-        rounds = self._measure(workloads, found)
-        for device, one in found.items():
-            mine = [each for each in rounds if each.report.device == device]
-            one.rounds = [r for r in mine if r.report.outcome == "ok"][-self.plan.least :]
+        measured = look_at(model, self.settings, self.workers, self.display.say)
+        workloads: dict[Device, Workload] = {}
+        for device in measured:
+            workloads[device] = workload_of(self.settings, model, device)
+        rounds = self._measure(workloads, measured)
+        for device, one in measured.items():
+            complete = []
+            for each in rounds:
+                if each.report.device == device and each.report.outcome == "ok":
+                    complete.append(each)
+            one.rounds = complete[-self.plan.least :]
             if one.status == "cancelled" and one.rounds:
                 # Its complete rounds count. ``is_partial`` says that some are missing.
                 one.status, one.reason = "ok", None
         length = self.settings.lock_in_seconds
-        for device, one in found.items():
-            if length and one.status == "ok" and not self.workers.was_cancelled:
-                self._lock_in(one, workloads[device], length)
-        for device, one in found.items():
-            if self.settings.layers and one.status == "ok" and not self.workers.was_cancelled:
-                self._time_layers(model, one, workloads[device])
+        if length:
+            for device in self._running(measured):
+                self._lock_in(measured[device], workloads[device], length)
+        if self.settings.layers:
+            for device in self._running(measured):
+                self._time_layers(model, measured[device], workloads[device])
         if self.watcher is not None:
             self.display.say(f"{model}: once more under Nsight Systems, for its timeline alone")
-            for device, one in found.items():
-                if one.status == "ok" and not self.workers.was_cancelled:
-                    self.watcher.watch(workloads[device], one, self.workers)
-        return summarise(model, list(found.values()), [one.report for one in rounds])
+            for device in self._running(measured):
+                self.watcher.watch(workloads[device], measured[device], self.workers)
+        return summarise(model, list(measured.values()), [one.report for one in rounds])
+
+    def _running(self, measured: Mapping[Device, Measured]) -> Iterator[Device]:
+        """Yield the accelerators on which a model runs, until the benchmark is interrupted."""
+        for device, one in measured.items():
+            if one.status == "ok" and not self.workers.was_cancelled:
+                yield device
 
     def _measure(
-        self, workloads: Mapping[Device, Workload], found: Mapping[Device, Measured]
+        self, workloads: Mapping[Device, Workload], measured: Mapping[Device, Measured]
     ) -> list[Round]:
         """Measure in turns until the rounds agree or the plan is over; return all rounds."""
-        left = [device for device, one in found.items() if one.status == "ok"]
+        left = [device for device, one in measured.items() if one.status == "ok"]
         rounds: list[Round] = []
+        if not left:
+            return rounds
         seconds_each = round_seconds(self.settings, ()) + self.settings.warm_up_seconds
-        is_steady = False
         least = seconds_each * self.plan.least * len(left)
-        if left:
-            self.display.say(
-                f"{duration(least)} of rounds, up to {duration(PATIENCE * least)} until they agree;"
-                " --rounds, --duration and --baseline change that"
-            )
-        for number in count():
-            if not left or not self.plan.goes_on(number, is_steady):
-                break
+        self.display.say(
+            f"{duration(least)} of rounds, up to {duration(PATIENCE * least)} until they agree;"
+            " --rounds, --duration and --baseline change that"
+        )
+        number, is_steady = 0, False
+        while left and self.plan.goes_on(number, is_steady):
             self.begin_pass(number)
             for device in in_turn(left, number):
                 if self.workers.was_cancelled:
                     return rounds
                 planned = self.plan.least if number < self.plan.least else self.plan.most
-                to_come = (planned - number) * len(left) - in_turn(left, number).index(device)
+                # Of those that are left now: one that failed takes its rounds with it.
+                place = in_turn(left, number).index(device)
+                to_come = (planned - number) * len(left) - place
                 title = f"round {number + 1} of {planned} on {device}"
                 self.display.begin(title, seconds_each * to_come)
-                rounds.append(self.measure_round(workloads[device], found[device]))
-                if found[device].status != "ok":
+                rounds.append(self.measure_round(workloads[device], measured[device]))
+                if measured[device].status != "ok":
                     left.remove(device)
-            reports = [one.report for one in rounds]
-            is_steady = all(agree([r for r in reports if r.device == device]) for device in left)
+            is_steady = self._agree(left, rounds)
+            number += 1
         return rounds
+
+    def _agree(self, devices: Sequence[Device], rounds: Sequence[Round]) -> bool:
+        """Return whether the rounds of every accelerator agree."""
+        for device in devices:
+            reports = [one.report for one in rounds if one.report.device == device]
+            if not agree(reports):
+                return False
+        return True
 
     def measure_round(self, workload: Workload, one: Measured) -> Round:
         """Measure one round; an accelerator that fails gets no other."""
@@ -310,8 +330,9 @@ class Bench:
         window = report.phases.get("steady")
         if window is None:
             return Round(report)
-        session, spans = self.session, report.phases.values()
-        begin_ns, end_ns = min(s.begin_ns for s in spans), max(s.end_ns for s in spans)
+        session = self.session
+        begin_ns = min(span.begin_ns for span in report.phases.values())
+        end_ns = max(span.end_ns for span in report.phases.values())
         cut = session.timeline.cut(begin_ns, end_ns)
         clocks = clock_ranges(cut, window)
         power = power_of(cut, report, session.energy.rule, session.environment)
@@ -387,11 +408,12 @@ class Bench:
         """
         # The workers hold memory, and each model gets one of its own.
         self.workers.close()
-        runs_on = {
-            one.model: [each.device for each in one.accelerators if each.status == "ok"]
-            for one in models
-        }
-        groups = groups_on({model: devices for model, devices in runs_on.items() if devices})
+        runs_on: dict[str, list[Device]] = {}
+        for model in models:
+            devices = [each.device for each in model.accelerators if each.status == "ok"]
+            if devices:
+                runs_on[model.model] = devices
+        groups = groups_on(runs_on)
         turns = self.plan.least
         to_come = [round_seconds(self.settings, on) for on in groups] * turns
         planned = sum(to_come)
@@ -402,20 +424,12 @@ class Bench:
             for on in in_turn(groups, turn):
                 if self.workers.was_cancelled:
                     break
-                # A group with models that failed, alone or in a smaller group, is left out.
-                parts = (part for n in range(1, len(on) + 1) for part in combinations(on, n))
-                failed = next((not_run[part] for part in parts if part in not_run), None)
+                failed = _failed_part(on, not_run)
                 if failed is None:
-                    workloads = [workload_of(self.settings, one.model, one.device) for one in on]
-                    places = [self.settings.models.index(placed.model) for placed in on]
-                    runs = [(w, f"model{n}") for w, n in zip(workloads, places, strict=True)]
-                    names = " + ".join(workload.name for workload, _ in runs)
-                    self.display.begin(f"turn {turn + 1} of {turns}: {names}", sum(to_come))
-                    done, failed = self._run_group(runs)
-                    if done:
-                        ended, session = [(one.report, one.trace) for one in done], self.session
-                        cut_of, rule = session.timeline.cut, session.energy.rule
-                        joint = join_runs(turn, on, ended, cut_of, rule, session.environment)
+                    title = f"turn {turn + 1} of {turns}: {self._names(on)}"
+                    self.display.begin(title, sum(to_come))
+                    joint, failed = self._run_joint(turn, on)
+                    if joint is not None:
                         self.display.end(outcome_of_joint(joint))
                         rounds.append(joint)
                 if failed is not None:
@@ -423,24 +437,56 @@ class Bench:
                 to_come.pop()
         return summarise_contention(groups, rounds, not_run, turns, planned)
 
+    def _names(self, on: On) -> str:
+        return " + ".join(workload_name(placed.model, placed.device) for placed in on)
+
+    def _run_joint(self, turn: int, on: On) -> tuple[Joint | None, NotRun | None]:
+        """Return a round of models that run at once, or why there is none."""
+        runs = []
+        for placed in on:
+            workload = workload_of(self.settings, placed.model, placed.device)
+            runs.append((workload, f"model{self.settings.models.index(placed.model)}"))
+        done, failed = self._run_group(runs)
+        if not done:
+            return None, failed
+        ended, session = [(one.report, one.trace) for one in done], self.session
+        cut_of, rule = session.timeline.cut, session.energy.rule
+        return join_runs(turn, on, ended, cut_of, rule, session.environment), failed
+
     def _run_group(
         self, runs: Sequence[tuple[Workload, str]]
     ) -> tuple[list[FinishedRun], NotRun | None]:
         """Return the runs of one round, none if it was cancelled, and why a model failed."""
         for workload, worker in runs:
             # Loads a model and warms it up; nothing of it counts.
-            ready = shortened(workload, warm_up=workload.warm_up)
-            done = [self.workers.run(ready, worker, LOOK_SECONDS)]
-            if done[0].status != "ok":
-                break
-        else:
-            warm = [(work.model_copy(update={"warm_up": 0.0}), worker) for work, worker in runs]
-            done = self.workers.run_together(warm, max(work.timeout_seconds for work, _ in runs))
+            ready = self.workers.run(
+                shortened(workload, warm_up=workload.warm_up), worker, LOOK_SECONDS
+            )
+            if ready.status != "ok":
+                return [], self._failure([ready])
+        warm = [(work.model_copy(update={"warm_up": 0.0}), worker) for work, worker in runs]
+        done = self.workers.run_together(warm, max(work.timeout_seconds for work, _ in runs))
+        if all(one.status == "ok" for one in done):
+            return done, None
+        return [], self._failure(done)
+
+    def _failure(self, done: Sequence[FinishedRun]) -> NotRun | None:
+        """Print why runs did not end well; return the last reason that is not an interruption."""
         failed = None
         for one in done:
-            if one.status != "ok":
-                words = f"{one.report.workload}: {one.report.reason}"
-                self.display.say(f"  {words}")
-                if one.status != "cancelled":
-                    failed = NotRun(one.status, words)
-        return done if all(one.status == "ok" for one in done) else [], failed
+            if one.status == "ok":
+                continue
+            words = f"{one.report.workload}: {one.report.reason}"
+            self.display.say(f"  {words}")
+            if one.status != "cancelled":
+                failed = NotRun(one.status, words)
+        return failed
+
+
+def _failed_part(on: On, not_run: Mapping[On, NotRun]) -> NotRun | None:
+    """Return why models failed, alone or in a smaller group: such a group is left out."""
+    for size in range(1, len(on) + 1):
+        for part in combinations(on, size):
+            if part in not_run:
+                return not_run[part]
+    return None

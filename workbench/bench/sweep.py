@@ -8,7 +8,7 @@ from itertools import product
 from statistics import fmean
 
 from ...daemon.measure.figures import difference
-from ...daemon.measure.report import Device, RunReport
+from ...daemon.measure.report import Device, Figure, RunReport
 from ...daemon.settings.config import Workload
 from ...parsers.errors import UserError
 from ..results.front import Drop, Race, Reading, goals_of, reading_of, tied
@@ -170,35 +170,22 @@ class SweepRun:
 
     def run(self) -> ModelResult:
         """Look at every candidate, race them, and return the front."""
-        settings = self.bench.settings
-        limit = settings.latency_below_seconds
-        every = candidates_of(settings, self.model, settings.devices or TRIED)
-        with ExitStack() as scratch:
-            references: dict[int, Reference] = {}
-            self._look_at_all(every, references, scratch)
-            if settings.devices is None and all(one.status == "unavailable" for one in every):
-                last = candidates_of(settings, self.model, (LAST_RESORT,))
-                self._look_at_all(last, references, scratch)
-                every += last
-        has_energy = any("energy" in self._reading(r) for one in every for r in one.looks)
-        race = Race(len(every), goals_of(limit, has_energy=has_energy), limit)
-        for number, one in enumerate(every):
-            for look in one.looks:
-                race.add(number, self._reading(look), is_look=True)
-            if one.status != "ok" or one.is_wrong:
-                race.remove(number)
+        every = self._looked_at()
+        race = self._start(every)
         running = len(race.left)
         self._race(race, every)
         points = self._points(every, race)
-        found = race.estimates()
-        below = [n for n in race.left if limit is not None and race.meets(found[n])]
-        best = {goal: tied(found, below, goal) for goal in ("throughput", "energy")}
-        counted = [r.report.run_id for one in every for r in one.rounds if r.report.outcome == "ok"]
-        digests = (one.measured.look.model_sha256 for one in every if one.measured is not None)
+        counted, digest = [], None
+        for candidate in every:
+            if candidate.measured is not None:
+                digest = digest or candidate.measured.look.model_sha256
+            for one in candidate.rounds:
+                if one.report.outcome == "ok":
+                    counted.append(one.report.run_id)
         return ModelResult.model_validate(
             {
                 "model": self.model,
-                "model_sha256": next(filter(None, digests), None),
+                "model_sha256": digest,
                 "order": [report.device for report in self._reports],
                 "counted": counted,
                 "rounds": self._reports,
@@ -206,12 +193,43 @@ class SweepRun:
                     "goals": race.goals,
                     "points": points,
                     "front": [n for n, point in enumerate(points) if point.outcome == "front"],
-                    "best": {goal: places for goal, places in best.items() if places},
+                    "best": _best(race),
                     "seconds": self._spent,
                     "exhaustive_seconds": running * self.bench.plan.least * self._seconds()[1],
                 },
             }
         )
+
+    def _looked_at(self) -> list[Candidate]:
+        """Return all candidates after their first look; those of the CPU where nothing else is."""
+        settings = self.bench.settings
+        every = candidates_of(settings, self.model, settings.devices or TRIED)
+        with ExitStack() as scratch:
+            references: dict[int, Reference] = {}
+            self._look_at_all(every, references, scratch)
+            is_nothing = all(candidate.status == "unavailable" for candidate in every)
+            if settings.devices is None and is_nothing:
+                last = candidates_of(settings, self.model, (LAST_RESORT,))
+                self._look_at_all(last, references, scratch)
+                every += last
+        return every
+
+    def _start(self, every: Sequence[Candidate]) -> Race:
+        """Return the race of all candidates that run, with their first looks."""
+        readings = []
+        has_energy = False
+        for candidate in every:
+            looks = [self._reading(look) for look in candidate.looks]
+            has_energy = has_energy or any("energy" in look for look in looks)
+            readings.append(looks)
+        limit = self.bench.settings.latency_below_seconds
+        race = Race(len(every), goals_of(limit, has_energy=has_energy), limit)
+        for number, candidate in enumerate(every):
+            for look in readings[number]:
+                race.add(number, look, is_look=True)
+            if candidate.status != "ok" or candidate.is_wrong:
+                race.remove(number)
+        return race
 
     def _look_at_all(
         self, every: Sequence[Candidate], references: dict[int, Reference], scratch: ExitStack
@@ -246,41 +264,54 @@ class SweepRun:
 
     def _race(self, race: Race, every: Sequence[Candidate]) -> None:
         """Measure who is left in turns, and drop who is surely out after each pass."""
-        bench, plan = self.bench, self.bench.plan
         self._close(race, every, 0)
-        for number in range(-1, plan.least):
-            is_look = number < 0
-            bench.begin_pass(max(number, 0))
+        for number in range(-1, self.bench.plan.least):
+            self.bench.begin_pass(max(number, 0))
             order = in_turn(race.running, number)
-            for place, n in enumerate(order):
-                if bench.workers.was_cancelled:
+            for place, candidate in enumerate(order):
+                if self.bench.workers.was_cancelled:
                     return
-                look_seconds, whole_seconds = self._seconds()
-                each = look_seconds if is_look else whole_seconds
-                to_come = (len(order) - place) * each
-                to_come += (plan.least - max(number, 0) - (not is_look)) * len(order) * each
-                kind = "look 2 of 2" if is_look else f"round {number + 1} of {plan.least}"
-                bench.display.begin(f"{kind}: {every[n].title}", to_come)
-                if self._enter_mode(every[n]):
-                    reading = self._reading(self._measure(every[n], is_look=is_look))
-                    race.add(n, reading, is_look=is_look)
-                if every[n].status != "ok":
-                    race.remove(n)
+                self._begin(number, every[candidate], place, len(order))
+                if self._enter_mode(every[candidate]):
+                    is_look = number < 0
+                    measured = self._measure(every[candidate], is_look=is_look)
+                    race.add(candidate, self._reading(measured), is_look=is_look)
+                if every[candidate].status != "ok":
+                    race.remove(candidate)
             self._close(race, every, number + 1)
 
+    def _begin(self, number: int, candidate: Candidate, place: int, count: int) -> None:
+        """Show which round begins, and how long all takes if nobody else is dropped.
+
+        Pass -1 is the second look.
+        """
+        look_seconds, whole_seconds = self._seconds()
+        passes = self.bench.plan.least
+        if number < 0:
+            kind, each, passes_left = "look 2 of 2", look_seconds, passes
+        else:
+            kind = f"round {number + 1} of {passes}"
+            each, passes_left = whole_seconds, passes - number - 1
+        to_come = (count - place) * each + passes_left * count * each
+        self.bench.display.begin(f"{kind}: {candidate.title}", to_come)
+
     def _close(self, race: Race, every: Sequence[Candidate], rounds: int) -> None:
+        """Drop who is surely out after so many rounds, and say why."""
+        say = self.bench.display.say
         before = set(race.settled)
+        after = "a look"
+        if rounds:
+            after = f"{rounds} round{'s' if rounds > 1 else ''}"
         for drop in race.close():
-            one = every[drop.candidate]
-            one.drop = drop
+            candidate = every[drop.candidate]
+            candidate.drop = drop
             words = "its 99th percentile is above the limit"
             if drop.by is not None:
                 words = f"{every[drop.by].title} is surely better"
-            after = f"{rounds} round{'s' if rounds > 1 else ''}" if rounds else "a look"
-            self.bench.display.say(f"  {one.title} is out after {after}: {words}")
+            say(f"  {candidate.title} is out after {after}: {words}")
         if rounds < self.bench.plan.least:
-            for n in sorted(race.settled - before):
-                self.bench.display.say(f"  {every[n].title} is surely on the front: it is complete")
+            for settled in sorted(race.settled - before):
+                say(f"  {every[settled].title} is surely on the front: it is complete")
 
     def _measure(self, one: Candidate, *, is_look: bool) -> Round:
         workload = one.workload
@@ -328,30 +359,46 @@ class SweepRun:
 
     def _points(self, every: Sequence[Candidate], race: Race) -> list[SweepPoint]:
         """Return all candidates with their outcomes; GPU freed is against the same on the GPU."""
-        results = [one.result() for one in every]
-        on_gpu = {
-            one.variant: result.utilization.get("gpu")
-            for one, result in zip(every, results, strict=True)
-            if one.device == "gpu" and result.may_win
-        }
+        results = [candidate.result() for candidate in every]
+        on_gpu: dict[Variant, Figure | None] = {}
+        for candidate, result in zip(every, results, strict=True):
+            if candidate.device == "gpu" and result.may_win:
+                on_gpu[candidate.variant] = result.utilization.get("gpu")
         points = []
-        for n, (one, result) in enumerate(zip(every, results, strict=True)):
-            if one.device != "gpu":
-                same = on_gpu.get(one.variant)
+        for number, (candidate, result) in enumerate(zip(every, results, strict=True)):
+            if candidate.device != "gpu":
+                same = on_gpu.get(candidate.variant)
                 freed = difference(same, result.utilization.get("gpu"))
                 result = result.model_copy(update={"gpu_freed": freed})
             outcome: PointOutcome = "not_measured"
-            if one.drop is not None:
-                outcome = "above_limit" if one.drop.by is None else "dominated"
-            elif n in race.left and result.may_win:
+            dropped_after, dominated_by = None, None
+            if candidate.drop is not None:
+                dominated_by = candidate.drop.by
+                dropped_after = len(candidate.rounds)
+                outcome = "above_limit" if dominated_by is None else "dominated"
+            elif number in race.left and result.may_win:
                 outcome = "front"
             points.append(
                 SweepPoint(
-                    variant=one.variant,
+                    variant=candidate.variant,
                     result=result,
                     outcome=outcome,
-                    dropped_after=None if one.drop is None else len(one.rounds),
-                    dominated_by=None if one.drop is None else one.drop.by,
+                    dropped_after=dropped_after,
+                    dominated_by=dominated_by,
                 )
             )
         return points
+
+
+def _best(race: Race) -> dict[str, list[int]]:
+    """Return the best candidates below the limit of latency, if there is one, by goal."""
+    if race.latency_below is None:
+        return {}
+    estimates = race.estimates()
+    below = [candidate for candidate in race.left if race.meets(estimates[candidate])]
+    best = {}
+    for goal in ("throughput", "energy"):
+        places = tied(estimates, below, goal)
+        if places:
+            best[goal] = places
+    return best
