@@ -92,11 +92,12 @@ class Side:
 def sides_of(label: str, source: str, found: BenchResult | RunReport) -> list[Side]:
     """Return every model on every accelerator of a result; a run is one."""
     if isinstance(found, BenchResult):
-        return [
-            _side(label, source, found.environment, found.background, model, settings, one)
-            for model in found.models
-            for settings, one in _variants(found, model)
-        ]
+        sides = []
+        for model in found.models:
+            for settings, one in _variants(found, model):
+                environment, background = found.environment, found.background
+                sides.append(_side(label, source, environment, background, model, settings, one))
+        return sides
     # A run is a bench of one round.
     status: Status = "ok" if found.outcome == "ok" else "failed"
     one = summarise_accelerator(Measured(found, status, found.reason, rounds=[Round(found)]))
@@ -125,9 +126,11 @@ def _variants(
     asked = result.settings
     if asked.optimization_level is None:
         asked = asked.model_copy(update={"optimization_level": DEFAULT_LEVEL})
-    yield from ((asked, one) for one in model.accelerators)
-    for point in model.sweep.points if model.sweep else ():
-        yield point.variant.settings(asked), point.result
+    for one in model.accelerators:
+        yield asked, one
+    if model.sweep is not None:
+        for point in model.sweep.points:
+            yield point.variant.settings(asked), point.result
 
 
 def _side(
@@ -139,26 +142,14 @@ def _side(
     settings: BenchSettings,
     one: AcceleratorResult,
 ) -> Side:
-    # A round does not tell its point of a sweep.
-    counted = frozenset() if model.sweep else frozenset(model.counted)
-    runs = [run for run in model.rounds if run.device == one.device and run.run_id in counted]
+    runs = _counted_runs(model, one.device)
     environment = runs[-1].environment if runs else machine
-    figures = {
-        "latency": one.latency_seconds,
-        "latency_p90": Figure(value=one.latency.p90_seconds) if one.latency else None,
-        "latency_p99": Figure(value=one.latency.p99_seconds) if one.latency else None,
-        "throughput": one.throughput_per_second,
-        "net_energy": _per_input(one.net_joules_per_inference, settings.batch),
-        "gross_energy": _per_input(one.gross_joules_per_inference, settings.batch),
-        "power": one.mean_watts,
-        "gpu_load": one.utilization.get("gpu"),
-    }
+    shapes = runs[-1].input_shapes if runs else {}
+    power_mode = settings.power_mode or environment.power_mode
+    versions = {**machine.versions, **environment.versions}
     context = {
         "environment": environment.model_copy(
-            update={
-                "power_mode": settings.power_mode or environment.power_mode,
-                "versions": {**machine.versions, **environment.versions},
-            }
+            update={"power_mode": power_mode, "versions": versions}
         ),
         "backend": one.backend,
         "built": one.built or Built(requested_precision=settings.precision),
@@ -170,9 +161,7 @@ def _side(
         "throttled_ratio": min(1.0, one.flags.get("throttled", 0) / max(1, one.rounds)),
         "hottest_celsius": one.hottest_celsius,
         "background": background,
-        "sample_shapes": {
-            n: shape[1:] for run in runs[-1:] for n, shape in run.input_shapes.items()
-        },
+        "sample_shapes": {name: shape[1:] for name, shape in shapes.items()},
         "others_cores": fmean(map(_others_cores, runs)) if runs else None,
         "disturbed": [flag for flag in _DISTURBED if flag in one.flags],
     }
@@ -181,12 +170,41 @@ def _side(
         source,
         model.model,
         one.device,
-        {name: figure for name, figure in figures.items() if figure is not None},
+        _figures(one, settings.batch),
         MeasuredContext.model_validate(context),
         model.model_sha256,
         variant_of(settings),
         one.problem,
     )
+
+
+def _counted_runs(model: ModelResult, device: Device) -> list[RunReport]:
+    """Return the runs of an accelerator that count; none of a sweep, whose runs name no point."""
+    if model.sweep is not None:
+        return []
+    runs = []
+    for run in model.rounds:
+        if run.device == device and run.run_id in model.counted:
+            runs.append(run)
+    return runs
+
+
+def _figures(one: AcceleratorResult, batch: int) -> dict[str, Figure]:
+    """Return the figures that are known, by their names in ``FIGURES``; energies per input."""
+    figures = {
+        "latency": one.latency_seconds,
+        "throughput": one.throughput_per_second,
+        "power": one.mean_watts,
+        "gpu_load": one.utilization.get("gpu"),
+    }
+    if one.latency is not None:
+        figures["latency_p90"] = Figure(value=one.latency.p90_seconds)
+        figures["latency_p99"] = Figure(value=one.latency.p99_seconds)
+    if one.net_joules_per_inference is not None:
+        figures["net_energy"] = one.net_joules_per_inference.times(1 / batch)
+    if one.gross_joules_per_inference is not None:
+        figures["gross_energy"] = one.gross_joules_per_inference.times(1 / batch)
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 def published_side(label: str, own: Side) -> Side | None:
@@ -254,21 +272,20 @@ def published_side(label: str, own: Side) -> Side | None:
 
 def _size(shapes: Mapping[str, Sequence[int]]) -> str | None:
     """Return height and width of the first image, whichever of its other sides has the channels."""
-    sides = next((shape for shape in shapes.values() if len(shape) == 3), None)
-    if sides is None:
-        return None
-    return "x".join(map(str, sides[1:] if sides[0] < sides[2] else sides[:2]))
-
-
-def _per_input(figure: Figure | None, batch: int) -> Figure | None:
-    return None if figure is None else figure.times(1 / batch)
+    for shape in shapes.values():
+        if len(shape) == 3:
+            height_and_width = shape[1:] if shape[0] < shape[2] else shape[:2]
+            return "x".join(map(str, height_and_width))
+    return None
 
 
 def _clocks(one: AcceleratorResult, runs: Sequence[RunReport]) -> dict[str, float]:
     """Return the mean clocks of all rounds; else the middle of their range."""
     known: dict[str, list[float]] = {}
     for run in runs:
-        for name, clock in run.telemetry.frequency.items() if run.telemetry else ():
+        if run.telemetry is None:
+            continue
+        for name, clock in run.telemetry.frequency.items():
             known.setdefault(name, []).append(clock.mean_hertz)
     for name, ends in one.clocks.items():
         known.setdefault(name, [ends.lowest_hertz, ends.highest_hertz])
@@ -277,9 +294,11 @@ def _clocks(one: AcceleratorResult, runs: Sequence[RunReport]) -> dict[str, floa
 
 def _others_cores(run: RunReport) -> float:
     """Return the mean number of CPU cores that other processes used."""
-    spans = [span for name, span in run.phases.items() if name in ("steady", *IDLE_PHASES)]
-    seconds = sum(span.seconds for span in spans)
-    used = sum(one.cpu_seconds or 0.0 for one in run.other_processes)
+    seconds = 0.0
+    for name in ("steady", *IDLE_PHASES):
+        if name in run.phases:
+            seconds += run.phases[name].seconds
+    used = sum(process.cpu_seconds or 0.0 for process in run.other_processes)
     return used / seconds if seconds else 0.0
 
 
@@ -300,21 +319,29 @@ def refusal(a: Side, b: Side, *, across: bool) -> str | None:
     elif a.name != b.name:
         return f"different models, as far as their names show: {a.name} and {b.name}"
     if here.simulated != there.simulated:
-        return f"{(a if here.simulated else b).label} is simulated, and the other is not"
-    shapes = a.context.sample_shapes, b.context.sample_shapes
-    if all(shapes) and shapes[0] != shapes[1]:
-        return f"inputs of different shapes: {_shapes(shapes[0])} and {_shapes(shapes[1])}"
-    if not across:
-        pairs = {
-            "accelerators": (a.device, b.device),
-            "boards": (here.board, there.board),
-            "modules": (here.module, there.module),
-        }
-        for what, (one_value, other) in pairs.items():
-            if one_value and other and one_value != other:
-                return f"different {what}: {one_value} and {other} (--across compares them)"
+        played = a if here.simulated else b
+        return f"{played.label} is simulated, and the other is not"
+    shapes, other_shapes = a.context.sample_shapes, b.context.sample_shapes
+    if shapes and other_shapes and shapes != other_shapes:
+        return f"inputs of different shapes: {_shapes(shapes)} and {_shapes(other_shapes)}"
+    places = None if across else _different_places(a, b)
+    if places is not None:
+        return places
     if not a.figures.keys() & b.figures.keys():
         return "they have no figure in common"
+    return None
+
+
+def _different_places(a: Side, b: Side) -> str | None:
+    """Return how accelerators, boards or modules differ, or ``None``."""
+    here, there = a.context.environment, b.context.environment
+    for what, one, other in (
+        ("accelerators", a.device, b.device),
+        ("boards", here.board, there.board),
+        ("modules", here.module, there.module),
+    ):
+        if one and other and one != other:
+            return f"different {what}: {one} and {other} (--across compares them)"
     return None
 
 
@@ -339,10 +366,13 @@ def pairs_of(
         twins = [other for other in here if _is_alike(one, other)]
         if max(len(alike), len(twins)) > 1:
             alike = [other for other in alike if other.variant == one.variant]
-        yield one, alike[0] if alike else None
         if alike:
+            yield one, alike[0]
             left.remove(alike[0])
-    yield from ((None, other) for other in left)
+        else:
+            yield one, None
+    for other in left:
+        yield None, other
 
 
 def _is_alike(one: Side, other: Side) -> bool:
