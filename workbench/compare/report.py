@@ -147,7 +147,8 @@ def compare(
         across: Whether different accelerators and boards may be compared.
         limit: A figure fails if its whole interval is worse by more than this share.
     """
-    pairs, refused = [], []
+    pairs: list[Pair] = []
+    refused: list[Refused] = []
     for a, b in pairs_of(here, there):
         known = a or b
         assert known is not None
@@ -158,27 +159,33 @@ def compare(
                 pairs.append(_pair(a, b))
                 continue
         refused.append(Refused(model=known.name, device=known.device, reason=reason))
+    found = Comparison(pairs=tuple(pairs), refused=tuple(refused))
+    return found if limit is None else _gated(found, limit)
+
+
+def _gated(found: Comparison, limit: float) -> Comparison:
+    """Return a comparison with what fails a gate, and what is too uncertain for it."""
+    refused = list(found.refused)
     failures: list[str] = []
     too_wide: list[str] = []
-    for pair in pairs if limit is not None else ():
+    for pair in found.pairs:
         gated = [one for one in pair.figures if _is_gated(one)]
-        failures += [
-            f"{pair.model} on {pair.device}: {_KINDS[one.figure].title} is worse by"
-            f" {percent(_least_worse(one))} or more"
-            for one in gated
-            if _least_worse(one) > (limit or 0.0)
-        ]
-        too_wide += _too_wide(pair, gated, limit or 0.0)
+        too_wide += _too_wide(pair, gated, limit)
+        for one in gated:
+            least = _least_worse(one)
+            if least > limit:
+                title = f"{pair.model} on {pair.device}: {_KINDS[one.figure].title}"
+                failures.append(f"{title} is worse by {percent(least)} or more")
         if not gated:
             reason = "no figure has an interval in both, so nothing is surely worse"
             refused.append(Refused(model=pair.model, device=pair.device, reason=reason))
-    return Comparison(
-        pairs=tuple(pairs),
-        refused=tuple(refused),
-        limit=limit,
-        failures=tuple(failures),
-        too_wide=tuple(too_wide),
-    )
+    changes = {
+        "refused": tuple(refused),
+        "limit": limit,
+        "failures": tuple(failures),
+        "too_wide": tuple(too_wide),
+    }
+    return found.model_copy(update=changes)
 
 
 def _too_wide(pair: Pair, gated: Sequence[Compared], limit: float) -> Iterator[str]:
@@ -187,16 +194,19 @@ def _too_wide(pair: Pair, gated: Sequence[Compared], limit: float) -> Iterator[s
     A gate fails only if a whole interval is worse by more. With an interval of ± 75 % it passes
     whatever happens, and nobody notices.
     """
-    for cost in dict.fromkeys(_KINDS[one.figure].cost for one in gated):
-        figures = [one for one in gated if _KINDS[one.figure].cost == cost]
-        if all(_is_undecided(one, limit) for one in figures):
-            names = " and ".join(_KINDS[one.figure].title for one in figures)
-            most = min(_most_worse(one) for one in figures)
-            yield (
-                f"{pair.model} on {pair.device}: {names} may be worse by up to {percent(most)}:"
-                f" intervals too wide to see {percent(limit)}; bench with a longer --duration or"
-                " more --rounds, or allow more"
-            )
+    by_cost: dict[Cost | None, list[Compared]] = {}
+    for one in gated:
+        by_cost.setdefault(_KINDS[one.figure].cost, []).append(one)
+    for figures in by_cost.values():
+        if not all(_is_undecided(one, limit) for one in figures):
+            continue
+        names = " and ".join(_KINDS[one.figure].title for one in figures)
+        most = min(map(_most_worse, figures))
+        yield (
+            f"{pair.model} on {pair.device}: {names} may be worse by up to {percent(most)}:"
+            f" intervals too wide to see {percent(limit)}; bench with a longer --duration or"
+            " more --rounds, or allow more"
+        )
 
 
 def _is_undecided(one: Compared, limit: float) -> bool:
@@ -270,7 +280,9 @@ def _compared(kind: _Kind, a: Side, b: Side) -> Compared:
     size = max(ratio.value, 1 / ratio.value)
     if size < 1 + least:
         return found
-    good, bad = (a, b) if not is_better else (b, a)
+    good, bad = a, b
+    if is_better:
+        good, bad = b, a
     causes = causes_of(good, bad, kind.cost)
     against = causes_of(bad, good, kind.cost)
     opposed = tuple(one.name for one in against if one.certainty != "possible")
@@ -285,11 +297,11 @@ def _ratio(one: Figure, other: Figure) -> Figure | None:
     """
     if one.value <= 0 or other.value <= 0:
         return None
-    ratio, halves = one.value / other.value, (one.half, other.half)
-    if halves[0] is None or halves[1] is None or halves[1] >= other.value:
+    ratio = one.value / other.value
+    if one.half is None or other.half is None or other.half >= other.value:
         return Figure(value=ratio)
-    product, square = one.value * other.value, other.value**2 - halves[1] ** 2
-    root = sqrt(product**2 - square * (one.value**2 - halves[0] ** 2))
+    product, square = one.value * other.value, other.value**2 - other.half**2
+    root = sqrt(product**2 - square * (one.value**2 - one.half**2))
     return Figure(value=ratio, low=(product - root) / square, high=(product + root) / square)
 
 
@@ -300,30 +312,45 @@ def print_comparison(found: Comparison, stream: TextIO | None = None) -> None:
         blocks += [Text(f"A: {pair.source_a}"), Text(f"B: {pair.source_b}"), *_blocks(pair)]
     refused = [(f"{one.model} on {one.device}", one.reason) for one in found.refused]
     blocks.append(Items(refused, mark="not compared: "))
-    blocks.append(Items([("", words) for words in found.failures], mark="✗ "))
-    blocks.append(Items([("", words) for words in found.too_wide], mark="? "))
+    blocks.append(_items(found.failures, "✗ "))
+    blocks.append(_items(found.too_wide, "? "))
     print_document(blocks, stream)
 
 
+def _items(sentences: Sequence[str], mark: str) -> Items:
+    return Items([("", words) for words in sentences], mark=mark)
+
+
 def _blocks(pair: Pair) -> Iterator[Block]:
-    on = pair.device if pair.device == pair.device_b else f"{pair.device} and {pair.device_b}"
-    variants = {f"A {pair.variant_a}".strip(), f"B {pair.variant_b}".strip()} - {"A", "B"}
-    title = (f"{pair.model} on {on}", *sorted(variants), SIMULATED_TITLE * pair.is_simulated)
-    yield Heading(" · ".join(filter(None, title)))
+    """Yield the table of a pair, and the causes of each difference."""
+    on: str = pair.device
+    if pair.device != pair.device_b:
+        on = f"{pair.device} and {pair.device_b}"
+    title = [f"{pair.model} on {on}"]
+    for side, variant in (("A", pair.variant_a), ("B", pair.variant_b)):
+        if variant:
+            title.append(f"{side} {variant}")
+    if pair.is_simulated:
+        title.append(SIMULATED_TITLE)
+    yield Heading(" · ".join(title))
     yield Table(["", "A", "B", "B − A", "B / A", "B is"], [_row(one) for one in pair.figures])
-    told: dict[tuple[str, ...], str] = {}
+    title_by_causes: dict[tuple[str, ...], str] = {}
     for one in pair.figures:
         kind = _KINDS[one.figure]
-        sentences = tuple(f"{n}. {_sentence(cause)}" for n, cause in enumerate(one.causes, 1))
+        causes = tuple(
+            f"{number}. {_sentence(cause)}" for number, cause in enumerate(one.causes, 1)
+        )
         if one.is_unexplained:
-            against = f"; {', '.join(one.opposed)} would do the opposite" if one.opposed else ""
+            against = ""
+            if one.opposed:
+                against = f"; {', '.join(one.opposed)} would do the opposite"
             yield Text(f"{kind.title}: no known difference explains it{against}")
-        elif sentences in told:
-            yield Text(f"{kind.title}: as {told[sentences]}")
-        elif sentences:
-            told[sentences] = kind.title
+        elif causes in title_by_causes:
+            yield Text(f"{kind.title}: as {title_by_causes[causes]}")
+        elif causes:
+            title_by_causes[causes] = kind.title
             yield Text(f"{kind.title}: {_words(one)}, because of")
-            yield Items([("", words) for words in sentences], mark="  ")
+            yield _items(causes, "  ")
 
 
 def _row(one: Compared) -> tuple[str, ...]:
@@ -364,15 +391,26 @@ def beside_published(result: BenchResult) -> Iterator[Beside]:
             words = f"not compared: {found.refused[0].reason}; source: {source}"
             yield Beside(own.model, own.device, words)
             continue
-        first, there = found.pairs[0].figures[0], other.context
-        kind, change = _KINDS[first.figure], first.b.value / first.a.value - 1
-        facts = (there.environment.board, there.environment.power_mode)
-        about = (*facts, there.built.requested_precision, f"batch {there.batch}")
-        words = f"published {kind.show(first.a.value)} ({', '.join(filter(None, about))}); yours"
-        words += f" {kind.show(first.b.value)}: {percent(abs(change))}"
-        words += " more" if change >= 0 else " less"
-        if abs(change) > LARGE_DIFFERENCE:
-            causes = map(_sentence, first.causes[:1])
-            words += f"; first suspected cause: {next(causes, 'no known difference')}"
-        words += f"; source: {source}"
+        first = found.pairs[0].figures[0]
+        kind = _KINDS[first.figure]
+        words = f"{_against_published(first, other)}; source: {source}"
         yield Beside(own.model, own.device, words, kind.title, kind.show(first.a.value))
+
+
+def _against_published(first: Compared, published: Side) -> str:
+    """Return an own figure against a published one, and the first cause of a large difference."""
+    show, context = _KINDS[first.figure].show, published.context
+    conditions = (
+        context.environment.board,
+        context.environment.power_mode,
+        context.built.requested_precision,
+        f"batch {context.batch}",
+    )
+    about = ", ".join(condition for condition in conditions if condition)
+    change = first.b.value / first.a.value - 1
+    words = f"published {show(first.a.value)} ({about}); yours {show(first.b.value)}:"
+    words += f" {percent(abs(change))} {'more' if change >= 0 else 'less'}"
+    if abs(change) <= LARGE_DIFFERENCE:
+        return words
+    cause = _sentence(first.causes[0]) if first.causes else "no known difference"
+    return f"{words}; first suspected cause: {cause}"
