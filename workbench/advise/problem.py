@@ -337,8 +337,11 @@ class Problem:
 
     def _in_turn(self, here: Sequence[Cell], slowed: Mapping[Cell, _Slowed]) -> _Need:
         """Return what models need that run one inference after the other: each waits for all."""
-        turn = sum(slowed[cell].seconds for cell in here)
-        return _Need(dict.fromkeys(here, turn), sum(slowed[cell].share for cell in here))
+        turn, duty = 0.0, 0.0
+        for cell in here:
+            turn += slowed[cell].seconds
+            duty += slowed[cell].share
+        return _Need(dict.fromkeys(here, turn), duty)
 
     def _at_once(
         self, here: Sequence[Cell], slowed: Mapping[Cell, _Slowed], whole: Effect | None
@@ -346,13 +349,17 @@ class Problem:
         """Return what the models of an accelerator need, with all at once."""
         seconds: dict[Cell, float] = {}
         if whole is not None:
+            shares, done = [], 0.0
             for cell in here:
                 tail = max(1.0, whole.tail[cell[0]])
                 seconds[cell] = self.option(cell).latency_seconds * tail
-            shares = [self.share(cell) for cell in here]
-            done = sum(whole.speed[number] for number, _ in here)
+                shares.append(self.share(cell))
+                done += whole.speed[cell[0]]
             return _Need(seconds, max(sum(shares) / done, *shares))
-        longest = {cell: self._longest(cell, here, slowed) for cell in here}
+        longest, shares = {}, []
+        for cell in here:
+            longest[cell] = self._longest(cell, here, slowed)
+            shares.append(slowed[cell].share)
         for cell in here:
             seconds[cell] = slowed[cell].seconds
             for other in here:
@@ -361,7 +368,6 @@ class Problem:
                 inputs = 1 + floor(window * self.demands[other[0]].rate_per_second)
                 delay = self._delay(cell, other, slowed)
                 seconds[cell] += min(delay, inputs * slowed[other].seconds)
-        shares = [slowed[cell].share for cell in here]
         # However well they share an accelerator, none of them needs less than alone.
         return _Need(seconds, max(sum(shares) / self._done_together(here), *shares))
 

@@ -20,7 +20,7 @@ from ...parsers.errors import UserError
 from ...parsers.inference.events import Phase, Progress, RunEvent, StageName
 from ...parsers.inference.layers import LayerProfile
 from ...parsers.values import printable
-from ..results.contention import Joint, NotRun, On, join_runs, summarise_contention
+from ..results.contention import Joint, NotRun, On, join_runs, summarise_contention, whole_span
 from ..results.layers import time_rows
 from ..results.paired import power_of
 from ..results.records import BenchSettings, Contention, LayerRow, ModelResult, Placed
@@ -331,9 +331,8 @@ class Bench:
         if window is None:
             return Round(report)
         session = self.session
-        begin_ns = min(span.begin_ns for span in report.phases.values())
-        end_ns = max(span.end_ns for span in report.phases.values())
-        cut = session.timeline.cut(begin_ns, end_ns)
+        whole = whole_span(report.phases.values())
+        cut = session.timeline.cut(whole.begin_ns, whole.end_ns)
         clocks = clock_ranges(cut, window)
         power = power_of(cut, report, session.energy.rule, session.environment)
         latencies = trace.completed(window)[1]
@@ -466,9 +465,9 @@ class Bench:
                 return [], self._failure([ready])
         warm = [(work.model_copy(update={"warm_up": 0.0}), worker) for work, worker in runs]
         done = self.workers.run_together(warm, max(work.timeout_seconds for work, _ in runs))
-        if all(one.status == "ok" for one in done):
-            return done, None
-        return [], self._failure(done)
+        if any(one.status != "ok" for one in done):
+            return [], self._failure(done)
+        return done, None
 
     def _failure(self, done: Sequence[FinishedRun]) -> NotRun | None:
         """Print why runs did not end well; return the last reason that is not an interruption."""

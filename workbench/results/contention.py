@@ -2,7 +2,7 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot
 from statistics import median
@@ -89,6 +89,12 @@ def joint_span(spans: Sequence[Span]) -> Span | None:
     return Span(begin_ns=begin_ns, end_ns=end_ns) if begin_ns < end_ns else None
 
 
+def whole_span(spans: Collection[Span]) -> Span:
+    """Return the time from the begin of the first span to the end of the last."""
+    begin_ns = min(span.begin_ns for span in spans)
+    return Span(begin_ns=begin_ns, end_ns=max(span.end_ns for span in spans))
+
+
 def join_runs(
     turn: int,
     on: On,
@@ -104,9 +110,8 @@ def join_runs(
     record = JointRound(turn=turn, lanes=on, window=window, runs=tuple(reports))
     if window is None:
         return Joint(record)
-    begin_ns = min(span.begin_ns for span in phases.values())
-    end_ns = max(span.end_ns for span in phases.values())
-    cut = timed(cut_of(begin_ns, end_ns))
+    whole = whole_span(phases.values())
+    cut = timed(cut_of(whole.begin_ns, whole.end_ns))
     idle = [phases[name] for name in IDLE_PHASES if name in phases]
     is_disturbed = (busiest_gpu_ratio(cut, idle) or 0.0) > BUSY_RATIO
     if is_disturbed:

@@ -52,15 +52,19 @@ def layer_table(layers: Sequence[EngineLayer], *, is_page: bool) -> Table:
 
     A page has full names, tactics and nodes.
     """
-    cells = [_cells(layer, is_page=is_page) for layer in layers]
+    columns: dict[str, list[str]] = {title: [] for title in _COLUMNS}
+    for layer in layers:
+        for title, cell in _cells(layer, is_page=is_page).items():
+            columns[title].append(cell)
     known, left = [], 0
-    for title in _COLUMNS:
-        column = {of_layer[title] for of_layer in cells}
-        if column <= {ABSENT, ""}:
+    for title, column in columns.items():
+        # A column of which no layer knows anything is left out.
+        if set(column) <= {ABSENT, ""}:
             continue
         known.append(title)
         left += title in _WORDS
-    return Table(known, [tuple(map(of_layer.__getitem__, known)) for of_layer in cells], left=left)
+    rows = list(zip(*map(columns.__getitem__, known), strict=True))
+    return Table(known, rows, left=left)
 
 
 def _cells(layer: EngineLayer, *, is_page: bool) -> dict[str, str]:
@@ -107,7 +111,7 @@ def layer_blocks(results: Sequence[AcceleratorResult], *, is_page: bool) -> Iter
 def _sums(one: AcceleratorResult) -> str:
     """Return the sum of the rows beside the profiler's own total, and how to read them."""
     words = [
-        f"{len(one.layers)} layers take {seconds(sum(row.seconds for row in one.layers))} in sum;"
+        f"{len(one.layers)} layers take {_time(one.layers)} in sum;"
         f" the profiler reported {seconds(one.profiled_seconds or 0.0)} per inference, in"
         f" {one.profiled_inferences} inferences of their own.",
         "Profiling slows inferences down: compare layers with each other, not with the latency.",
@@ -140,19 +144,17 @@ def side_by_side(results: Sequence[AcceleratorResult]) -> Table:
     Neighbouring nodes that are in the same layers of every accelerator share a row. Layers without
     a node, which are reformats, are summed in the last row.
     """
-    shown: list[set[int]] = [set() for _ in results]
-    rows = []
-    for nodes, places in _node_groups(results):
-        cells = [_few(nodes)]
-        for one, here, before in zip(results, places, shown, strict=True):
-            cells += _side(one, here, before)
-            before.update(here)
-        rows.append(cells)
+    groups = _node_groups(results)
+    rows = [[_few(group.nodes)] for group in groups]
     titles, rest = ["ONNX nodes"], ["without a node"]
-    for one in results:
+    for number, one in enumerate(results):
         titles += [one.device, f"{one.device} time"]
         rest += _without_node(one)
-    if any(cell != ABSENT for cell in rest[1:]):
+        shown: set[int] = set()
+        for row, group in zip(rows, groups, strict=True):
+            row += _side(one, group.places[number], shown)
+            shown.update(group.places[number])
+    if set(rest[1:]) != {ABSENT}:
         rows.append(rest)
     return Table(titles, rows)
 
