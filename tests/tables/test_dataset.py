@@ -62,7 +62,8 @@ class Cluster:
         self._file = folder / "scheduler.json"
         self.scheduler = self._start("scheduler", "--scheduler-file", self._file, "--port", "0")
         until = time.monotonic() + 60
-        while not self._file.exists():
+        # The scheduler creates the file first, and writes it then.
+        while not (self._file.exists() and self._file.read_text().endswith("\n}")):
             assert time.monotonic() < until, "the scheduler does not start"
             time.sleep(0.1)
         self.address = json.loads(self._file.read_text())["address"]
