@@ -251,9 +251,9 @@ def add_control(tree: Path, version: str, arch: str, needed: str, more: int) -> 
 
 def debian_version() -> str:
     """Return our version as dpkg sorts it: a development release comes before its release."""
-    found = re.search(r'^__version__ = "(.+)"', (ROOT / "__init__.py").read_text(), re.MULTILINE)
-    assert found is not None
-    return re.sub(r"\.?(dev|a|b|rc)(?=\d)", r"~\1", found[1])
+    version = re.search(r'^__version__ = "(.+)"', (ROOT / "__init__.py").read_text(), re.MULTILINE)
+    assert version is not None
+    return re.sub(r"\.?(dev|a|b|rc)(?=\d)", r"~\1", version[1])
 
 
 def main() -> None:

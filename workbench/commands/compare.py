@@ -52,20 +52,20 @@ def run(arguments: argparse.Namespace) -> int:
     limit = None
     if arguments.fail_if_worse is not None:
         limit = arguments.fail_if_worse / 100
-    found = compare(a, b, across=arguments.across, limit=limit)
+    comparison = compare(a, b, across=arguments.across, limit=limit)
     if arguments.json:
-        print(found.model_dump_json(exclude_none=True), file=standard_output())
-        reasons = [refusal.reason for refusal in found.refused]
-        for reason in (*reasons, *found.failures, *found.too_wide):
+        print(comparison.model_dump_json(exclude_none=True), file=standard_output())
+        reasons = [refusal.reason for refusal in comparison.refused]
+        for reason in (*reasons, *comparison.failures, *comparison.too_wide):
             print(printable(reason), file=sys.stderr)
     else:
-        print_comparison(found)
-    if found.failures:
+        print_comparison(comparison)
+    if comparison.failures:
         return CHECK_SAYS_NO
-    is_complete = bool(found.pairs) and not (found.refused and limit is not None)
+    is_complete = bool(comparison.pairs) and not (comparison.refused and limit is not None)
     if not is_complete:
         return FAILED
-    return CHECK_CANNOT_SAY if found.too_wide else GOOD
+    return CHECK_CANNOT_SAY if comparison.too_wide else GOOD
 
 
 def _sides(arguments: argparse.Namespace, name: str) -> list[Side]:
@@ -74,7 +74,7 @@ def _sides(arguments: argparse.Namespace, name: str) -> list[Side]:
     if given == PUBLISHED and not exists(path):
         return []
     if exists(path) or path.suffix or len(path.parts) > 1:
-        found = read_result_or_run(path)
+        measured = read_result_or_run(path)
     else:
         problem = f"{given} is neither a file nor the id of one run"
         try:
@@ -87,8 +87,8 @@ def _sides(arguments: argparse.Namespace, name: str) -> list[Side]:
             raise UserError(
                 problem, "name a result.json of tegrascope bench, or see tegrascope runs list"
             )
-        found = validated(RunReport, json.dumps(document), f"run {given}")
-    sides = sides_of(name.upper(), given, found)
+        measured = validated(RunReport, json.dumps(document), f"run {given}")
+    sides = sides_of(name.upper(), given, measured)
     if not sides:
         raise UserError(f"{given} has no measurement", "run the benchmark again")
     return sides
@@ -96,15 +96,15 @@ def _sides(arguments: argparse.Namespace, name: str) -> list[Side]:
 
 def _published(label: str, own: Sequence[Side]) -> list[Side]:
     """Return the nearest published results of measurements."""
-    found, unknown = [], []
+    nearest, unknown = [], []
     for side in own:
         published = published_side(label, side)
         if published is not None:
-            found.append(published)
+            nearest.append(published)
         else:
             unknown.append(f"{side.name} on {side.device}")
-    if found:
-        return found
+    if nearest:
+        return nearest
     problem = "both are published results"
     if unknown:
         problem = f"nothing is published of {', '.join(unknown)}"

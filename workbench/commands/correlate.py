@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
         zone = find_zone(arguments.timezone)
     given = read_given(arguments.runs)
     telemetry = read_log(arguments.telemetry, interval_seconds=arguments.interval)
-    found = correlate_recorded(
+    correlated = correlate_recorded(
         telemetry,
         given,
         zone=zone,
@@ -33,24 +33,25 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.format == "jsonl":
         with open_output(arguments.output) as output:
-            for document in found.documents:
+            for document in correlated.documents:
                 output.write(json.dumps(document) + "\n")
     else:
-        write_frame(runs_frame(found.documents), arguments.output, arguments.format)
-    for problem in found.problems:
+        write_frame(runs_frame(correlated.documents), arguments.output, arguments.format)
+    for problem in correlated.problems:
         print(f"tegrascope: {printable(str(problem))}", file=sys.stderr)
-    for document in found.documents:
+    for document in correlated.documents:
         if "failed_requests" in document:
             print(*map(printable, described(document)), sep="\n", file=sys.stderr)
-    paired = [document for document in found.documents if document["outcome"] == "ok"]
+    paired = [document for document in correlated.documents if document["outcome"] == "ok"]
+    outside, refused = len(correlated.documents) - len(paired), len(correlated.problems)
     print(
-        f"{len(found.documents) + len(found.problems)} runs: {len(paired)} with telemetry,"
-        f" {len(found.documents) - len(paired)} outside the log, {len(found.problems)} refused",
+        f"{len(paired) + outside + refused} runs: {len(paired)} with telemetry,"
+        f" {outside} outside the log, {refused} refused",
         file=sys.stderr,
     )
     for remark in _remarks(paired, has_rails=_has_rails(telemetry)):
         print(f"tegrascope: {remark}", file=sys.stderr)
-    return 1 if found.problems or not paired else 0
+    return 1 if correlated.problems or not paired else 0
 
 
 def _has_rails(columns: Iterable[object]) -> bool:

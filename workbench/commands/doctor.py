@@ -42,11 +42,12 @@ def run(arguments: argparse.Namespace) -> int:
         found = list(findings)
         print(as_document(found).model_dump_json(indent=2), file=standard_output())
     else:
-        shown, kept = tee(findings)
+        # Each finding is printed when its check ends, and all of them are in the summary.
+        to_print, to_judge = tee(findings)
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        for line in as_lines(shown, colour):
+        for line in as_lines(to_print, colour):
             print(line, flush=True)
-        found = list(kept)
+        found = list(to_judge)
         print(summary(found))
     return CHECK_SAYS_NO if _blocking(found) else GOOD
 

@@ -54,32 +54,34 @@ def run(arguments: argparse.Namespace) -> int:
     rules, reason = choose_rules(arguments.tensorrt)
     path = find_model(arguments.model, arguments.state_dir / "models")
     graph = read_graph_apart(path, shapes)
-    found = inspect_graph(
+    inspection = inspect_graph(
         graph, rules, model=arguments.model, reason=reason, precision=arguments.precision
     )
     checks = []
     if arguments.verify:
         from ...collectors.backends.tensorrt_probe import ask_layers
 
-        checks.append(check_builder(graph, found, ask_layers(path, found.precision, shapes)))
+        checks.append(
+            check_builder(graph, inspection, ask_layers(path, inspection.precision, shapes))
+        )
     if arguments.against is not None:
         evidence = find_evidence(arguments.against, arguments.state_dir)
         source = evidence.source
         if evidence.model_sha256 not in (None, sha256_of(path)):
             source = f"{source}, built from another file"
-        checks.append(check_engine(graph, found, evidence.placement, source))
+        checks.append(check_engine(graph, inspection, evidence.placement, source))
     if checks:
-        found = found.model_copy(update={"checks": tuple(checks)})
+        inspection = inspection.model_copy(update={"checks": tuple(checks)})
     if arguments.dot is not None:
         from ..inspect.drawing import drawing
 
         with open_output(arguments.dot, "--dot") as output:
-            output.write(drawing(graph, found))
+            output.write(drawing(graph, inspection))
     if arguments.json:
-        print(found.model_dump_json(exclude_none=True), file=standard_output())
+        print(inspection.model_dump_json(exclude_none=True), file=standard_output())
     else:
         from ..inspect.report import print_inspection
 
-        print_inspection(found, shows_all=arguments.all)
-    is_refuted = any(check.is_refuted for check in found.checks)
-    return GOOD if found.is_ready and not is_refuted else CHECK_SAYS_NO
+        print_inspection(inspection, shows_all=arguments.all)
+    is_refuted = any(check.is_refuted for check in inspection.checks)
+    return GOOD if inspection.is_ready and not is_refuted else CHECK_SAYS_NO

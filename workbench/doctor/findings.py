@@ -168,9 +168,9 @@ class Context:
     @cached_property
     def board(self) -> Board:
         """The board; an unknown one if its files do not answer in time."""
-        found: list[Board] = []
-        ends_within(self.board_seconds, "board", lambda: found.append(read_board(self.machine)))
-        return found[0] if found else Board(is_jetson=False)
+        boards: list[Board] = []
+        ends_within(self.board_seconds, "board", lambda: boards.append(read_board(self.machine)))
+        return boards[0] if boards else Board(is_jetson=False)
 
     @cached_property
     def tensorrt(self) -> Capabilities:

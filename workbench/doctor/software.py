@@ -161,15 +161,15 @@ def _check_tegrastats(context: Context, settings: TegrastatsSettings) -> Iterato
     machine, board, program = context.machine, context.board, settings.command
     path = machine.which(program[0])
     socket = check_socket(context, TEGRASTATS, settings.socket)
-    rootly: Sample | None = None
+    sample_of_root: Sample | None = None
     if socket.level == "good" and settings.asks_socket:
-        socket, rootly = _ask_socket(context, socket)
+        socket, sample_of_root = _ask_socket(context, socket)
     check = Check("tegrastats")
-    if path is None and rootly is not None:
+    if path is None and sample_of_root is not None:
         yield check.note(f"{program[0]} does not exist; lines come from the service's socket")
-        yield judge_fields(rootly, 0, True, board.dla_cores)
+        yield judge_fields(sample_of_root, 0, True, board.dla_cores)
         yield socket
-        yield judge_rails(rootly, context.config.board)
+        yield judge_rails(sample_of_root, context.config.board)
         return
     if path is None and not board.may_be_jetson:
         yield _judge_other_machine(context, program[0])
@@ -382,33 +382,35 @@ def judge_cuda(answer: Answer, needed: bool, visible: str | None = None) -> Find
     return check.good(f"CUDA driver for CUDA {release}, {count} device(s)")
 
 
-def _judge_tensorrt(found: Capabilities, needed: bool) -> Finding:
+def _judge_tensorrt(capabilities: Capabilities, needed: bool) -> Finding:
     """Report whether this Python can use TensorRT."""
-    version = found.versions.get("tensorrt")
-    check = Check("tensorrt", version=version, device=found.device, dla_cores=found.dla_cores)
-    if found.problem is None:
-        place = f" on {found.device}" if found.device else ""
+    version = capabilities.versions.get("tensorrt")
+    check = Check(
+        "tensorrt", version=version, device=capabilities.device, dla_cores=capabilities.dla_cores
+    )
+    if capabilities.problem is None:
+        place = f" on {capabilities.device}" if capabilities.device else ""
         return check.good(f"TensorRT {version}{place}")
-    message = f"no TensorRT: {found.problem}"
+    message = f"no TensorRT: {capabilities.problem}"
     if not needed:
         return check.note(message)
     if version is None:
-        return check.missing(message, found.remedy)
-    return check.broken(message, found.remedy)
+        return check.missing(message, capabilities.remedy)
+    return check.broken(message, capabilities.remedy)
 
 
-def judge_dla_cores(found: Capabilities, board: Board) -> Finding:
+def judge_dla_cores(capabilities: Capabilities, board: Board) -> Finding:
     """Report whether this TensorRT sees the cores of this module, and if not, why."""
-    version = found.versions.get("tensorrt", "")
+    version = capabilities.versions.get("tensorrt", "")
     is_documented, sentence = explain_dla(version)
     check = Check(
         "tensorrt_dla",
-        cores=found.dla_cores,
+        cores=capabilities.dla_cores,
         module_cores=board.dla_cores,
         documented=is_documented,
     )
-    if found.dla_cores:
-        return check.good(f"TensorRT {version} sees {found.dla_cores} DLA core(s)")
+    if capabilities.dla_cores:
+        return check.good(f"TensorRT {version} sees {capabilities.dla_cores} DLA core(s)")
     if board.dla_cores == 0 or not board.is_jetson:
         return check.note("TensorRT sees no DLA, as this machine has none")
     if is_documented:
@@ -572,11 +574,11 @@ def _find_lack_of_tensorrt(
 ) -> _Lack | None:
     """Return what a back-end lacks that uses TensorRT's libraries."""
     # The probe finds libraries that no package manager lists.
-    found = context.tensorrt
-    if found.problem is not None:
-        remedy = found.remedy or "see tensorrt, under inference"
-        return _Lack(f"TensorRT cannot be used ({found.problem})", remedy)
-    core, cores = workload.device.removeprefix("dla"), found.dla_cores or 0
+    capabilities = context.tensorrt
+    if capabilities.problem is not None:
+        remedy = capabilities.remedy or "see tensorrt, under inference"
+        return _Lack(f"TensorRT cannot be used ({capabilities.problem})", remedy)
+    core, cores = workload.device.removeprefix("dla"), capabilities.dla_cores or 0
     if core.isdecimal() and int(core) >= cores:
         return _Lack(f"TensorRT sees {cores} DLA core(s)", "see tensorrt_dla; or device: gpu")
     if backend.library is not None and context.machine.library(backend.library) is None:

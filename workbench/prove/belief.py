@@ -108,11 +108,11 @@ class Evidence(Record):
 
     def paths(self, path: str, text: str | None = None) -> list[str]:
         """Return the path of each such line, or only of those with this text."""
-        found = []
+        paths = []
         for name, value in self.items(path):
             if text is None or value == text:
-                found.append(name)
-        return found
+                paths.append(name)
+        return paths
 
     def numbers_after(self, prefix: str) -> dict[str, int]:
         """Return the whole number of each line with this prefix, by the rest of its path."""
@@ -184,12 +184,12 @@ def verdict_of(
     check = checks.get(name)
     if check is None:
         return undecided("checked by hand")
-    seen = [found.get(probe, Evidence(missing="not looked at yet")) for probe in check.needs]
-    for evidence in seen:
+    needed = [found.get(probe, Evidence(missing="not looked at yet")) for probe in check.needs]
+    for evidence in needed:
         if evidence.missing is not None:
             return not_here(evidence.missing, evidence.remedy)
     try:
-        return check.judge(*seen)
+        return check.judge(*needed)
     except Unseen as unseen:
         return unseen.verdict
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:

@@ -30,10 +30,10 @@ _BUSY_OF_ROUND = r"bench\..*utilization\.dla0:ftrace\.mean_ratio$"
 
 def _release(board: Evidence, least: int = 0) -> int:
     """Return the release, or raise ``Unseen`` for an unknown or an earlier one."""
-    found = re.match(r"\d+", board.value("^l4t$") or "")
-    if found is None or int(found[0]) < least:
+    major = re.match(r"\d+", board.value("^l4t$") or "")
+    if major is None or int(major[0]) < least:
         raise Unseen(not_here("this is believed of Jetson Linux", "use JetPack 6 or 7"))
-    return int(found[0])
+    return int(major[0])
 
 
 @CHECKS.needs("board", "load")
@@ -92,10 +92,10 @@ def trace_events(board: Evidence, events: Evidence) -> Decision:
 @CHECKS.needs("timer")
 def counter_rate(timer: Evidence) -> Decision:
     """The kernel names the rate."""
-    found = re.search(r"at ([\d.]+)\s*MHz", "\n".join(timer.lines))
-    if found is None:
+    rate = re.search(r"at ([\d.]+)\s*MHz", "\n".join(timer.lines))
+    if rate is None:
         return undecided("the kernel's log has no line of arch_timer: it may be too old")
-    return decide(float(found[1]) == _COUNTER_MHZ, f"the counter runs at {found[1]} MHz")
+    return decide(float(rate[1]) == _COUNTER_MHZ, f"the counter runs at {rate[1]} MHz")
 
 
 def _percent(text: str) -> bool:
@@ -231,7 +231,7 @@ def window_on_dla(work: Evidence) -> Decision:
 @CHECKS.needs("root_work")
 def firmware_in_key(work: Evidence) -> Decision:
     """The engine that root built has the version of the firmware."""
-    found = work.paths(r"^engines\..*machine_dla_firmware$")
+    versions = work.paths(r"^engines\..*machine_dla_firmware$")
     if not work.has("^engines"):
         return undecided("root built no engine")
-    return decide(bool(found), f"engines with a version of the firmware: {len(found)}")
+    return decide(bool(versions), f"engines with a version of the firmware: {len(versions)}")

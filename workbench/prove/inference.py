@@ -136,10 +136,10 @@ def old_cuda_python(board: Evidence, build: Evidence) -> Decision:
 
 
 @CHECKS.needs("shape", "other_shape")
-def range_of_shapes(one: Evidence, other: Evidence) -> Decision:
+def range_of_shapes(first: Evidence, other: Evidence) -> Decision:
     """Both shapes have right outputs by one engine, whose build took one time."""
     built, outputs = [], []
-    for bench in (one, other):
+    for bench in (first, other):
         row = _row(bench, "gpu")
         built.append(bench.value(f"^{row}built.build_seconds$"))
         outputs.append(bench.value(f"^{row}outputs.verdict$"))
@@ -166,10 +166,13 @@ def plugins_loaded(inputs: Evidence, plugin: Evidence, unknown: Evidence) -> Dec
 @CHECKS.needs("bench")
 def outputs_bit_equal(bench: Evidence) -> Decision:
     """The last outputs of each later run differ in no bit from those of the first one."""
-    found = bench.texts(r"rounds\.\d+\.outputs\.difference$")
-    if not found:
+    differences = bench.texts(r"rounds\.\d+\.outputs\.difference$")
+    if not differences:
         return undecided("no outputs were compared")
-    return decide(set(map(float, found)) == {0.0}, f"{len(found)} runs, differ by {listed(found)}")
+    return decide(
+        set(map(float, differences)) == {0.0},
+        f"{len(differences)} runs, differ by {listed(differences)}",
+    )
 
 
 @CHECKS.needs("calibration")
@@ -293,10 +296,10 @@ def resnet_on_dla(bench: Evidence) -> Decision:
     parts = {"slower": slow > fast, "frees the GPU": freed >= 0.9 * load}
     if costs is not None and saved is not None:
         parts["less energy"] = costs < saved
-    seen = ", ".join(f"{name}: {holds}" for name, holds in parts.items())
+    because = ", ".join(f"{name}: {holds}" for name, holds in parts.items())
     if not all(parts.values()):
-        return refuted(seen)
-    return proved(seen) if len(parts) > 2 else undecided(f"{seen}; energy is not known")
+        return refuted(because)
+    return proved(because) if len(parts) > 2 else undecided(f"{because}; energy is not known")
 
 
 @CHECKS.needs("bench")
@@ -369,8 +372,10 @@ def inspect_parts(verified: Evidence) -> Decision:
 @CHECKS.needs("inspect")
 def inspect_predicts(verified: Evidence) -> Decision:
     """The builder agrees on each node of ResNet-50; one model without difference proves little."""
-    found = inspect_parts(verified)
-    return undecided(f"{found.because}; try two more models") if found.state == "proved" else found
+    verdict = inspect_parts(verified)
+    if verdict.state == "proved":
+        return undecided(f"{verdict.because}; try two more models")
+    return verdict
 
 
 @CHECKS.needs("trtexec")

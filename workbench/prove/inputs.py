@@ -20,8 +20,8 @@ def _plain(graph: GraphBuilder, last: str) -> str:
 
 
 def _softmax(graph: GraphBuilder, last: str) -> str:
-    found = graph.add("Softmax", "soft", [graph.convolution("second", last, (16, 16, 3))], axis=1)
-    return graph.convolution("third", found, (16, 16, 3))
+    softmax = graph.add("Softmax", "soft", [graph.convolution("second", last, (16, 16, 3))], axis=1)
+    return graph.convolution("third", softmax, (16, 16, 3))
 
 
 def _plugin(graph: GraphBuilder, last: str) -> str:

@@ -154,9 +154,9 @@ class BoardAccess:
                 raise self.no_root()
             under = str(self.machine.root).rstrip("/")
             globs = " ".join(under + pattern for pattern in patterns)
-            found = self.machine.run([*self.sudo, "sh", "-c", f"grep -H '' {globs}"], 10.0).out
+            printed = self.machine.run([*self.sudo, "sh", "-c", f"grep -H '' {globs}"], 10.0).out
             lines = []
-            for line in found.splitlines()[:_MOST_LINES]:
+            for line in printed.splitlines()[:_MOST_LINES]:
                 path, _, text = line.removeprefix(under).partition(":")
                 lines.append(clean(f"{path}: {text}"))
             return tuple(lines)
@@ -203,9 +203,9 @@ def gather(board: BoardAccess, name: str, probe: Probe, seconds: float) -> Evide
         text = probe.shell
         for word, value in words.items():
             text = text.replace(word, value)
-        found = board.run(["sh", "-c", text], seconds, root=probe.root, keep=probe.keep)
+        printed = board.run(["sh", "-c", text], seconds, root=probe.root, keep=probe.keep)
         lines = board.files(*probe.files, root=probe.root)
-        return found.model_copy(update={"lines": (*lines, *found.lines)})
+        return printed.model_copy(update={"lines": (*lines, *printed.lines)})
     if probe.files:
         return Evidence(lines=board.files(*probe.files, root=probe.root))
     if probe.watch:
@@ -263,29 +263,29 @@ def _command(
 def _figures(lines: Sequence[str], keep: str) -> list[str]:
     """Return ``path: value`` of a JSON document for the paths that match; none if it is not one."""
     text = "\n".join(lines)
-    kept: list[str] = []
+    figures: list[str] = []
     with suppress(ValueError):
         pairs = flatten(json.loads(text[text.find("{") : text.rfind("}") + 1]))
         for path, value in pairs:
             if re.search(keep, path):
-                kept.append(f"{path}: {value}")
-    return kept
+                figures.append(f"{path}: {value}")
+    return figures
 
 
 def _board(board: BoardAccess, seconds: float) -> Evidence:  # noqa: ARG001
     """Note which board this is; a version of four numbers loses the last one."""
-    found, machine = read_board(board.machine), board.machine
-    dla_cores = found.dla_cores
+    known, machine = read_board(board.machine), board.machine
+    dla_cores = known.dla_cores
     # Whether an unknown module has a DLA, its files show.
     if dla_cores is None and not machine.find(*_NVDLAS):
         dla_cores = 0
     facts = {
-        "model": found.model,
-        "module": found.module,
+        "model": known.model,
+        "module": known.module,
         "dla_cores": dla_cores,
-        "l4t": found.l4t,
-        "jetpack": jetpack_of(found.l4t),
-        "container": found.container is not None,
+        "l4t": known.l4t,
+        "jetpack": jetpack_of(known.l4t),
+        "container": known.container is not None,
         "clocks held": clocks_locked(machine.root),
         "root": machine.uid == 0,
         "python": ".".join(map(str, sys.version_info[:3])),
@@ -377,7 +377,7 @@ def _watch(board: BoardAccess, command: str, seconds: float) -> Evidence:
     """Run a model on the DLA and watch it: tegrastats, powered time, firmware and trace."""
     lines = [f"before {line}" for line in board.files(_POWERED)]
     root = board.sudo is not None
-    kept: dict[str, list[str]] = {"load": [], "line": [], "trace": []}
+    printed: dict[str, list[str]] = {"load": [], "line": [], "trace": []}
     until = time.monotonic() + seconds
     with ExitStack() as stack:
         children = {"load": stack.enter_context(board.start(_own(board, command), seconds))}
@@ -395,16 +395,16 @@ def _watch(board: BoardAccess, command: str, seconds: float) -> Evidence:
             for name, child in reversed(children.items()):
                 line = child.read(0.1 if name == "load" else 0)
                 while not isinstance(line, Quiet):
-                    kept[name].append(line.value)
+                    printed[name].append(line.value)
                     line = child.read(0)
             if line is Quiet.END:  # of the load, which comes last
                 break
     lines += [f"after {line}" for line in board.files(_POWERED)]
-    busy = [line for line in kept["line"] if re.search(r"NVDLA\d\S{0,64} (?!off)", line)]
-    lines += [f"line: {line}" for line in (busy or kept["line"])[-20:]]
-    lines += _figures(kept["load"], _FIGURES)
+    busy = [line for line in printed["line"] if re.search(r"NVDLA\d\S{0,64} (?!off)", line)]
+    lines += [f"line: {line}" for line in (busy or printed["line"])[-20:]]
+    lines += _figures(printed["load"], _FIGURES)
     if "trace" in children:
-        lines += _trace_counts(kept["trace"])
+        lines += _trace_counts(printed["trace"])
     return Evidence(lines=tuple(map(clean, lines)), status=children["load"].returncode)
 
 
@@ -480,19 +480,19 @@ def _inputs(board: BoardAccess, seconds: float) -> Evidence:
     board.work.mkdir(parents=True, exist_ok=True)
     settings = board.work / "nvml.yaml"
     settings.write_text("telemetry: {nvml: {beside: true}}\n", encoding="utf-8")
-    found = list(map(board.machine.at, board.machine.find("/usr/lib/*/libnvinfer_plugin.so*")))
+    libraries = list(map(board.machine.at, board.machine.find("/usr/lib/*/libnvinfer_plugin.so*")))
     package = find_spec("tensorrt")
     if package is not None:
         for folder in package.submodule_search_locations or ():
-            found += Path(folder).glob("libnvinfer_plugin.so*")
+            libraries += Path(folder).glob("libnvinfer_plugin.so*")
     link = board.work / "plugin.so"
     link.unlink(missing_ok=True)
-    if found:
-        link.symlink_to(found[0])
+    if libraries:
+        link.symlink_to(libraries[0])
     made = board.run(python_child(f"{__package__}.inputs", str(board.work), name="inputs"), seconds)
     if made.status != 0:
         raise Absent("the models were not made: onnx is missing", f"{PIP_INSTALL} onnx onnxruntime")
-    return Evidence(lines=(f"plugin library: {bool(found)}",), status=made.status)
+    return Evidence(lines=(f"plugin library: {bool(libraries)}",), status=made.status)
 
 
 def _build_gpu(board: BoardAccess, seconds: float) -> Evidence:

@@ -177,14 +177,14 @@ def boards_page(documents: Sequence[Document]) -> str:
 
 def captures(documents: Iterable[Document]) -> dict[str, list[str]]:
     """Return the recorded lines of tegrastats by the name of their capture."""
-    found: dict[str, list[str]] = {}
+    lines_by_capture: dict[str, list[str]] = {}
     for document in documents:
         board = "-".join(document.about("module").lower().split())
-        lines = found.setdefault(f"{board}__r{document.about('l4t')}.txt", [])
+        lines = lines_by_capture.setdefault(f"{board}__r{document.about('l4t')}.txt", [])
         for name in ("tegrastats", "root_tegrastats"):
             evidence = document.found.get(name, Evidence())
             lines += lacking(evidence.lines[:3], lines)
-    return {name: lines for name, lines in found.items() if lines and "–" not in name}
+    return {name: lines for name, lines in lines_by_capture.items() if lines and "–" not in name}
 
 
 def _escaped(cells: Iterable[str]) -> tuple[str, ...]:

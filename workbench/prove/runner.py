@@ -70,21 +70,21 @@ class SavedEvidence:
 
 def _present(noted: Mapping[str, Any]) -> dict[str, Evidence]:
     """Read evidence by probe; what was missing before may be there now, so it is left out."""
-    found = {}
+    present = {}
     for name, fields in noted.items():
         evidence = Evidence.model_validate(fields)
         if evidence.missing is None:
-            found[name] = evidence
-    return found
+            present[name] = evidence
+    return present
 
 
 def root_list(quick: bool) -> list[str]:
     """Return what root is asked for, to be read before."""
-    found = []
+    steps_of_root = []
     for probe in steps.probes().values():
         if probe.root and (probe.quick or not quick):
-            found.append(probe.about)
-    return found
+            steps_of_root.append(probe.about)
+    return steps_of_root
 
 
 def ask_sudo(board: BoardAccess) -> tuple[str, ...] | None:

@@ -66,7 +66,7 @@ def _shape(unit: str) -> str:
 
 def private_words(machine: Machine) -> frozenset[str]:
     """Return names and numbers of this machine and its users that no file may have."""
-    found = [machine.environ.get(key, "") for key in ("USER", "LOGNAME", "SUDO_USER", "HOSTNAME")]
+    texts = [machine.environ.get(key, "") for key in ("USER", "LOGNAME", "SUDO_USER", "HOSTNAME")]
     for path in (
         "/etc/hostname",
         "/proc/sys/kernel/hostname",
@@ -74,12 +74,12 @@ def private_words(machine: Machine) -> frozenset[str]:
         "/proc/device-tree/serial-number",
         *machine.find("/sys/class/net/*/address"),
     ):
-        found.append(machine.text(path) or "")
+        texts.append(machine.text(path) or "")
     for line in (machine.text("/etc/passwd") or "").splitlines():
         name, _, number, _, long_name, home, *_ = [*line.split(":"), *[""] * 7][:7]
         if number.isdecimal() and 1000 <= int(number) < 65000:
-            found += [name, *re.split(r"[ ,]+", long_name), home]
-    words = map(str.strip, found)
+            texts += [name, *re.split(r"[ ,]+", long_name), home]
+    words = map(str.strip, texts)
     # Shorter ones stand in any text by chance.
     return frozenset(word for word in words if len(word) >= 3)
 
@@ -89,9 +89,9 @@ def leaks(text: str, private: Iterable[str]) -> list[str]:
 
     A private word that is itself on the list, such as a user ``nvidia``, tells nothing.
     """
-    found = [match[0] for match in _SUSPECT.finditer(text)]
+    leaked = [match[0] for match in _SUSPECT.finditer(text)]
     for word in private:
         is_public = all(map(_is_known, re.findall(r"\w+", word)))
         if not is_public and re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text):
-            found.append(word)
-    return list(map(_shape, found))
+            leaked.append(word)
+    return list(map(_shape, leaked))

@@ -42,13 +42,13 @@ _UNCOUNTED = "nothing counted"
 
 def samples(lines: Evidence) -> list[Sample]:
     """Return the record of each line that is one of tegrastats; without one, raise ``Unseen``."""
-    found = []
+    records = []
     for line in lines.lines:
         with suppress(ParseError):
-            found.append(parse_line(line))
-    if not found:
+            records.append(parse_line(line))
+    if not records:
         raise Unseen(undecided("tegrastats printed nothing that can be read"))
-    return found
+    return records
 
 
 @CHECKS.needs("tegrastats")
@@ -313,17 +313,21 @@ def doctor_names(board: Evidence, doctor: Evidence, asked: Evidence) -> Decision
 
 @CHECKS.needs("board", "tegrastats", "root_tegrastats", "doctor", "root_doctor")
 def doctor_root(
-    board: Evidence, own: Evidence, rootly: Evidence, doctor: Evidence, roots: Evidence
+    board: Evidence,
+    users_lines: Evidence,
+    roots_lines: Evidence,
+    doctor: Evidence,
+    root_doctor: Evidence,
 ) -> Decision:
     """``doctor`` misses all that only root's lines have; as root it finds the DLA."""
     if board.value("^root$") == "True":
         return not_here("root runs this", "run tegrascope prove as another user")
-    mine, others = samples(own), samples(rootly)
+    users, roots_own = samples(users_lines), samples(roots_lines)
     lacks = doctor.texts(r"facts\.lacks\.\d+$")
-    more = sorted(_groups(others) - _groups(mine))
+    more = sorted(_groups(roots_own) - _groups(users))
     good = set()
-    for path, check in roots.items(r"\.check$"):
-        if roots.value(f"^{re.escape(path.removesuffix('check'))}level$") == "good":
+    for path, check in root_doctor.items(r"\.check$"):
+        if root_doctor.value(f"^{re.escape(path.removesuffix('check'))}level$") == "good":
             good.add(check)
     bad = lacking(("dla_nodes", "dla_power", "dla_events"), good)
     because = f"root's lines have more: {listed(more)}; doctor misses: {listed(lacks)}"
@@ -336,8 +340,8 @@ def doctor_root(
 def _groups(read: Sequence[Sample]) -> set[str]:
     """Return the groups of fields that only root's lines have, by the words of doctor."""
     last = read[-1]
-    found = {"EMC": last.emc, "engines": last.engines, "DLA": last.dla, "rails": last.rails}
-    return {name for name, value in found.items() if value}
+    groups = {"EMC": last.emc, "engines": last.engines, "DLA": last.dla, "rails": last.rails}
+    return {name for name, value in groups.items() if value}
 
 
 @CHECKS.needs("schedstat")
@@ -375,8 +379,10 @@ def nvml_of_orin_gives_nothing(board: Evidence, nvml: Evidence) -> Decision:
 @CHECKS.needs("board", "nvml", "sandbox")
 def nvml_in_sandbox(board: Evidence, nvml: Evidence, inside: Evidence) -> Decision:
     """It gives there what it gives outside."""
-    given, there = _given(board, nvml), _given(board, inside)
-    return decide({*there} >= {*given}, f"it gives {listed(there)}, outside {listed(given)}")
+    given, given_inside = _given(board, nvml), _given(board, inside)
+    return decide(
+        {*given_inside} >= {*given}, f"it gives {listed(given_inside)}, outside {listed(given)}"
+    )
 
 
 @CHECKS.needs("board", "tegrastats", "bench")
@@ -449,9 +455,9 @@ def unit_starts(unit: Evidence) -> Decision:
 
 
 @CHECKS.needs("root_tegrastats", "socket")
-def root_tegrastats_in_sandbox(rootly: Evidence, served: Evidence) -> Decision:
+def root_tegrastats_in_sandbox(roots_lines: Evidence, served: Evidence) -> Decision:
     """The lines of the unit have the names that root's lines have."""
-    differ = sorted(_names(samples(rootly)[-1]) ^ _names(samples(served)[-1]))
+    differ = sorted(_names(samples(roots_lines)[-1]) ^ _names(samples(served)[-1]))
     return decide(not differ, f"names in one of the two only: {', '.join(differ) or 'none'}")
 
 
