@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .daemon import Daemon
-from .kinds import Act, Kind, loses_nothing, nothing, pause, runs_again
+from .kinds import RECOVERY_SECONDS, Act, Kind, loses_nothing, nothing, pause, runs_again
 
 Damage = Callable[[Path, random.Random], object]
 _PAGE = 4096
@@ -26,6 +26,7 @@ _LEAST_PART = 300
 _END = re.compile(rb'"ended_ns":\d+')
 # From the end of a run's transaction to the line of the log that reports it.
 _TELLING_SECONDS = 2.0
+_COPIES = 5
 _SAID = re.compile(r"store was damaged|log of the store|while the daemon ran|cannot be read")
 
 
@@ -143,7 +144,18 @@ START_ONLY: Mapping[str, tuple[Damage, str]] = {
 
 
 def reports(database: Path) -> dict[str, bytes]:
-    """Return the record of each finished run of a database that is open elsewhere."""
+    """Return the record of each finished run of a database that is open elsewhere.
+
+    Its two files are copied one after the other, and a write between makes a useless copy.
+    """
+    for _ in range(_COPIES):
+        with contextlib.suppress(sqlite3.DatabaseError):
+            return _copied_reports(database)
+    return _copied_reports(database)
+
+
+def _copied_reports(database: Path) -> dict[str, bytes]:
+    """Return the record of each finished run of a copy."""
     with tempfile.TemporaryDirectory(prefix="tegrascope-faults-") as name:
         for path in (database, log_of(database)):
             with contextlib.suppress(FileNotFoundError):
@@ -192,6 +204,18 @@ def told_meanwhile(daemon: Daemon, first: int) -> set[str]:
     """
     time.sleep(_TELLING_SECONDS)
     return set(daemon.told[first:])
+
+
+def wait_for_word(daemon: Daemon, told: set[str]) -> None:
+    """Wait until nothing is missing, or the daemon has said that something is.
+
+    It looks at its file every five seconds, and a busy machine makes it late.
+    """
+    pause(daemon, 7)
+    daemon.wait(
+        lambda: not told - daemon.stored() - daemon.destroyed or _SAID.search(daemon.get("readyz")),
+        RECOVERY_SECONDS,
+    )
 
 
 def judge(
@@ -243,8 +267,7 @@ def while_open(what: str, damage: Damage, destroys: str) -> Act:
         if destroys == "pages":
             kept = told & readable(daemon.database, records)
         told |= told_meanwhile(daemon, first)
-        # It looks at its file every five seconds; the number is on the page a second later.
-        pause(daemon, 7)
+        wait_for_word(daemon, told)
         daemon.recovery()
         daemon.wait_for_runs(1)
         is_exact = "log" not in what
@@ -284,8 +307,8 @@ def before_start(damage: Damage, destroys: str) -> Act:
             kept = told & readable(daemon.database, records)
         daemon.start()
         daemon.recovery()
-        daemon.stored()
-        pause(daemon, 7)
+        daemon.stored()  # unreadable rows are counted when they are read
+        wait_for_word(daemon, told)
         counted = _counted(daemon)
         # What was in a file before a start is known only from what is left of it.
         return judge(daemon, told, kept, counted, is_exact=False)
