@@ -172,7 +172,7 @@ def _gated(found: Comparison, limit: float) -> Comparison:
         gated = [one for one in pair.figures if _is_gated(one)]
         too_wide += _too_wide(pair, gated, limit)
         for one in gated:
-            least = _least_worse(one)
+            least, _ = _worse_by(one)
             if least > limit:
                 title = f"{pair.model} on {pair.device}: {_KINDS[one.figure].title}"
                 failures.append(f"{title} is worse by {percent(least)} or more")
@@ -201,7 +201,7 @@ def _too_wide(pair: Pair, gated: Sequence[Compared], limit: float) -> Iterator[s
         if not all(_is_undecided(one, limit) for one in figures):
             continue
         names = " and ".join(_KINDS[one.figure].title for one in figures)
-        most = min(map(_most_worse, figures))
+        most = min(_worse_by(one)[1] for one in figures)
         yield (
             f"{pair.model} on {pair.device}: {names} may be worse by up to {percent(most)}:"
             f" intervals too wide to see {percent(limit)}; bench with a longer --duration or"
@@ -215,7 +215,7 @@ def _is_undecided(one: Compared, limit: float) -> bool:
     Close to the limit every figure is undecided. It is too uncertain if its interval is wider than
     the limit on each side.
     """
-    least, most = _least_worse(one), _most_worse(one)
+    least, most = _worse_by(one)
     return least <= limit < most and (most - least) / 2 > limit
 
 
@@ -227,16 +227,12 @@ def _is_gated(one: Compared) -> bool:
     return _KINDS[one.figure].cost is not None and has_interval
 
 
-def _least_worse(one: Compared) -> float:
-    """Return by how much B is worse at least, by the interval of the ratio."""
+def _worse_by(one: Compared) -> tuple[float, float]:
+    """Return by how much B is worse, at least and at most, by the interval of the ratio."""
     assert one.ratio is not None and one.ratio.low is not None and one.ratio.high is not None
-    return 1 - one.ratio.high if _KINDS[one.figure].more_is_better else one.ratio.low - 1
-
-
-def _most_worse(one: Compared) -> float:
-    """Return by how much B is worse at most."""
-    assert one.ratio is not None and one.ratio.low is not None and one.ratio.high is not None
-    return 1 - one.ratio.low if _KINDS[one.figure].more_is_better else one.ratio.high - 1
+    if _KINDS[one.figure].more_is_better:
+        return 1 - one.ratio.high, 1 - one.ratio.low
+    return one.ratio.low - 1, one.ratio.high - 1
 
 
 def _pair(a: Side, b: Side) -> Pair:
@@ -349,7 +345,7 @@ def _blocks(pair: Pair) -> Iterator[Block]:
             yield Text(f"{kind.title}: as {title_by_causes[causes]}")
         elif causes:
             title_by_causes[causes] = kind.title
-            yield Text(f"{kind.title}: {_words(one)}, because of")
+            yield Text(f"{kind.title}: {_change(one.b.value / one.a.value)} in B, because of")
             yield _items(causes, "  ")
 
 
@@ -366,9 +362,8 @@ def _row(one: Compared) -> tuple[str, ...]:
     return (kind.title, *cells, words, ratio, verdict)
 
 
-def _words(one: Compared) -> str:
-    ratio = 1.0 if one.ratio is None else one.ratio.value
-    return f"{percent(abs(ratio - 1))} {'more' if ratio > 1 else 'less'} in B"
+def _change(ratio: float) -> str:
+    return f"{percent(abs(ratio - 1))} {'more' if ratio >= 1 else 'less'}"
 
 
 def _sentence(cause: Cause) -> str:
@@ -407,10 +402,10 @@ def _against_published(first: Compared, published: Side) -> str:
         f"batch {context.batch}",
     )
     about = ", ".join(condition for condition in conditions if condition)
-    change = first.b.value / first.a.value - 1
+    ratio = first.b.value / first.a.value
     words = f"published {show(first.a.value)} ({about}); yours {show(first.b.value)}:"
-    words += f" {percent(abs(change))} {'more' if change >= 0 else 'less'}"
-    if abs(change) <= LARGE_DIFFERENCE:
+    words += f" {_change(ratio)}"
+    if abs(ratio - 1) <= LARGE_DIFFERENCE:
         return words
     cause = _sentence(first.causes[0]) if first.causes else "no known difference"
     return f"{words}; first suspected cause: {cause}"

@@ -143,8 +143,10 @@ def _side(
     one: AcceleratorResult,
 ) -> Side:
     runs = _counted_runs(model, one.device)
-    environment = runs[-1].environment if runs else machine
-    shapes = runs[-1].input_shapes if runs else {}
+    environment, shapes, others_cores = machine, {}, None
+    if runs:
+        environment, shapes = runs[-1].environment, runs[-1].input_shapes
+        others_cores = fmean(map(_others_cores, runs))
     power_mode = settings.power_mode or environment.power_mode
     versions = {**machine.versions, **environment.versions}
     context = {
@@ -162,7 +164,7 @@ def _side(
         "hottest_celsius": one.hottest_celsius,
         "background": background,
         "sample_shapes": {name: shape[1:] for name, shape in shapes.items()},
-        "others_cores": fmean(map(_others_cores, runs)) if runs else None,
+        "others_cores": others_cores,
         "disturbed": [flag for flag in _DISTURBED if flag in one.flags],
     }
     return Side(
@@ -229,22 +231,29 @@ def published_side(label: str, own: Side) -> Side | None:
     )
     if row is None:
         return None
-    facts = {
-        "board": here.board if is_same("board", row.board, here.board) else row.board,
-        "power_mode": here.power_mode if is_same("mode", row.mode, here.power_mode) else row.mode,
+    facts: dict[str, object] = {
+        "board": row.board,
+        "power_mode": row.mode,
         "clocks_locked": row.clocks_locked,
         "jetpack": row.jetpack,
-        "versions": {} if row.tensorrt is None else {"tensorrt": row.tensorrt},
     }
+    if is_same("board", row.board, here.board):
+        facts["board"] = here.board
+    if is_same("mode", row.mode, here.power_mode):
+        facts["power_mode"] = here.power_mode
+    if row.tensorrt is not None:
+        facts["versions"] = {"tensorrt": row.tensorrt}
     built = Built(
         requested_precision=row.precision,
         has_cuda_graph=row.cuda_graph,
         has_transfers=row.transfers,
         streams=row.streams or made.streams,
     )
-    statistic = row.statistic if row.statistic in ("p90", "p99") else None
+    latency = "latency"
+    if row.statistic in ("p90", "p99"):
+        latency = f"latency_{row.statistic}"
     values = {
-        f"latency_{statistic}" if statistic else "latency": row.latency_seconds,
+        latency: row.latency_seconds,
         "throughput": row.throughput_per_second,
         "power": row.watts,
     }

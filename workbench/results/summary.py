@@ -388,9 +388,10 @@ def _flags(
     counts.pop("not_steady", None)
     if is_steady is False:
         counts["not_steady"] = len(reports)
-    verdict = one.outputs.verdict if one.outputs is not None and one.status == "ok" else None
-    if verdict in ("wrong", "unchecked", "meaningless"):
-        counts[cast(BenchFlag, f"{verdict}_outputs")] = max(1, len(reports))
+    if one.outputs is not None and one.status == "ok":
+        verdict = one.outputs.verdict
+        if verdict in ("wrong", "unchecked", "meaningless"):
+            counts[cast(BenchFlag, f"{verdict}_outputs")] = max(1, len(reports))
     return dict(counts)
 
 
@@ -469,9 +470,10 @@ def decide(
     else:
         # The rounds show the opposite of the two means, in which errors of both remain.
         gap, best, other = paired.times(-1), other, best
-    has_won = judge(gap) == "second"
+    winner, runner_up = None, None
     verdict = "no difference that this measurement can tell"
-    if has_won:
+    if judge(gap) == "second":
+        winner, runner_up = best.device, other.device
         verdict = f"{best.device} wins"
     interval, width = None, "one round has no interval"
     if gap.low is not None and gap.high is not None:
@@ -481,8 +483,8 @@ def decide(
         width = f"95 % interval of {what} {ends}"
     return GoalResult(
         goal=goal.name,
-        winner=best.device if has_won else None,
-        runner_up=other.device if has_won else None,
+        winner=winner,
+        runner_up=runner_up,
         difference=gap.value,
         compared="figures" if paired is None else "rounds",
         interval=interval,
