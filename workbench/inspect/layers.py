@@ -173,4 +173,7 @@ def _name_of(node: Node) -> str:
 
 def _by_output(node: Node) -> str:
     """Return the name that a parser gives to an unnamed node."""
-    return next((f"node_of_{name}" for name in node.outputs if name), "")
+    for name in node.outputs:
+        if name:
+            return f"node_of_{name}"
+    return ""

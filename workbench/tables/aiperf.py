@@ -67,11 +67,13 @@ def _run(path: Path, name: str, requests: list[Request], *, is_whole: bool) -> G
     begin_ns, end_ns = spans[0][0], max([end for _, end in spans])
     good = 0
     tokens: float | None = None
+    unit = None
     for request in requests:
         good += request.is_good
         length = request.metrics.output_sequence_length
         if length is not None:
             tokens = (tokens or 0) + length.value
+            unit = "token"
     cells: dict[str, Any] = {
         "name": name,
         "start": datetime.fromtimestamp(begin_ns / 1e9, timezone.utc).isoformat(),
@@ -89,7 +91,7 @@ def _run(path: Path, name: str, requests: list[Request], *, is_whole: bool) -> G
         end=GivenTime("unix", end_ns),
         inferences=good,
         units=tokens,
-        unit=None if tokens is None else "token",
+        unit=unit,
         device="external",
         batch=1,
         cells=cells,

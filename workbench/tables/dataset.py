@@ -292,7 +292,9 @@ def _board(columns: Sequence[str]) -> str:
 def _find_logs(name: str) -> list[tuple[str, str]]:
     """Return the name and the address of each log that a name or a pattern means."""
     if "*" not in name:
-        return [(name, name if "://" in name else os.path.abspath(name))]  # noqa: PTH100 - no Path
+        if "://" in name:
+            return [(name, name)]
+        return [(name, os.path.abspath(name))]  # noqa: PTH100 - no Path
     try:
         files, pattern = _fsspec().url_to_fs(name)
         paths = sorted(files.glob(pattern))
