@@ -273,9 +273,10 @@ def no_gpu_work(bench: Evidence) -> Decision:
 @CHECKS.needs("bench")
 def plan_on_both_cores(bench: Evidence) -> Decision:
     """Both cores have one engine, whose build took one time, and equal outputs."""
-    rows = [_row(bench, device) for device in DLAS]
-    built = [bench.value(f"^{row}built.build_seconds$") for row in rows]
-    errors = [bench.value(f"^{row}outputs.relative_error$") for row in rows]
+    built, errors = [], []
+    for row in [_row(bench, device) for device in DLAS]:
+        built.append(bench.value(f"^{row}built.build_seconds$"))
+        errors.append(bench.value(f"^{row}outputs.relative_error$"))
     if None in errors:
         return undecided("the outputs were not compared")
     holds = None not in built and built[0] == built[1] and errors[0] == errors[1]

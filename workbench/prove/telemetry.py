@@ -33,7 +33,6 @@ CHECKS = Checks()
 _FEWEST = 5
 # A line is late by less on a board that is not overloaded.
 _AT_ONCE = 0.5
-_COLD = -200.0
 _FEW_STEPS, _ALMOST = 12, 0.7
 _MOST_BYTES, _MOST_RATIO = 64 << 20, 0.01
 _STOPPED_SECONDS = 3.0
@@ -283,7 +282,7 @@ def _printed_zones(read: Sequence[Sample]) -> set[str]:
     zones = set()
     for sample in read:
         for zone, celsius in sample.temperatures_celsius.items():
-            if celsius is not None and celsius > _COLD:
+            if celsius is not None:
                 zones.add(zone.lower())
     return zones
 
@@ -467,7 +466,8 @@ def _names(sample: Sample) -> set[str]:
     for name, value in (("EMC", sample.emc), ("GR3D", sample.gpu), ("RAM", sample.ram)):
         if value is not None:
             names.add(name)
-    names.update(f"NVDLA{core}" for core in range(len(sample.dla)))
+    for core in range(len(sample.dla)):
+        names.add(f"NVDLA{core}")
     return names
 
 
