@@ -25,7 +25,7 @@ _SHOWN_ALIGNMENT = 5
 _SHOWN_DIFFERENCES = 12
 _COSTS = ("work", "moves", "FLOP/B")
 _UNITS = {"dla": "the DLA's format", "tensor_core": "tensor cores"}
-VERDICTS = {
+_VERDICTS = {
     "dla": "wholly on the DLA",
     "gpu": "nothing on the DLA",
     "mixed": "on the DLA and the GPU",
@@ -52,12 +52,12 @@ def print_inspection(
 
 def heading(inspection: Inspection) -> str:
     """Return the model and the verdict."""
-    return f"{inspection.model} · {inspection.precision} · {VERDICTS[inspection.verdict]}"
+    return f"{inspection.model} · {inspection.precision} · {_VERDICTS[inspection.verdict]}"
 
 
 def summary(inspection: Inspection) -> str:
     """Return counts of nodes by placement, and of loadables."""
-    counts = inspection.node_counts
+    counts = Counter(node.placement for node in inspection.nodes)
     parts = [f"{counts['dla']} of {len(inspection.nodes)} nodes on the DLA"]
     if counts["gpu"]:
         parts.append(f"{counts['gpu']} on the GPU")

@@ -1,7 +1,6 @@
 """Records of an inspection, and NVIDIA's rules for the DLA from the two TOML files here."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -207,11 +206,6 @@ class Inspection(Record):
     costs: Costs | None = None
     checks: tuple[EvidenceCheck, ...] = ()
     notes: tuple[str, ...] = ()
-
-    @property
-    def node_counts(self) -> Counter[str]:
-        """Number of nodes by placement."""
-        return Counter(node.placement for node in self.nodes)
 
     @property
     def cost_by_node(self) -> dict[int, NodeCost]:
