@@ -14,7 +14,7 @@ from ..errors import UnreadableError
 from .events import Order, StageName
 from .placement import Precision
 
-_PREFIX = re.compile(r"(?:\[[^\]]*\] )*")
+_PREFIX = re.compile(r"\A(?:\[[^\]]*\] )*")
 _TRACE = re.compile(r"Timing trace has (\d+) queries over \S+ m?s")
 _CONTEXT = re.compile(r"Created execution context with device memory size: (\d{1,9}(?:\.\d+)?) MiB")
 _VERSION = re.compile(r"TensorRT version: (\d+(?:\.\d+)+)")

@@ -74,13 +74,13 @@ class Front(NamedTuple):
     marks: Sequence[Mark]
 
 
-class Place(NamedTuple):
+class Slot(NamedTuple):
     """Where the script of a saved page draws: ``timeline`` or ``run``; a terminal leaves it out."""
 
     name: Literal["timeline", "run"]
 
 
-Block: TypeAlias = Heading | Text | Items | Table | Facts | Front | Place
+Block: TypeAlias = Heading | Text | Items | Table | Facts | Front | Slot
 
 
 def print_document(blocks: Sequence[Block], stream: TextIO | None = None) -> None:
