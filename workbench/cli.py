@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _log_to_system(error: UserError) -> None:
-    """Leave a trace of an error in the log of the system, since nobody sees standard error."""
+    """Leave a trace of an error in the log of the system, since standard error is not visible."""
     import syslog
 
     syslog.openlog("tegrascope")

@@ -45,7 +45,7 @@ def python_child(module: str, *arguments: str, name: str | None = None) -> tuple
     Its path of imports is ours in absolute entries, without the current directory.
 
     Args:
-        name: What a list of processes shows behind ``tegrascope-``; by default, the module's name.
+        name: Name in a list of processes, behind ``tegrascope-``; by default, the module's name.
     """
     path = _path_of_imports()
     if _PACKAGE.name == "tegrascope" and str(_PACKAGE.parent) not in path:

@@ -175,7 +175,7 @@ def read_graph_apart(
     """Read a model as ``read_graph`` does, in a child process.
 
     Args:
-        seconds: What the child may take. The graph of a large language model takes some ten.
+        seconds: Time limit of the child. The graph of a large language model takes some ten.
         most_bytes: The memory that it may take. Such a graph takes some 100 MB.
         reader: Command of the child, if it is not ``onnx_graph``.
 

@@ -53,10 +53,10 @@ def correlate(
     """Pair a run with the telemetry of its own window.
 
     A run that failed or was cut short gets the figures that are known. Energy per inference is
-    withheld if the window is too short or has fewer than 200 inferences (rule 10), if sampling kept
-    step with the inferences (rule 11), or if another run drew from the same rails (rule 13). An
-    energy counter does without samples, so it needs no number of them and no rhythm. Totals are
-    given anyway, with flags.
+    withheld under three flags: ``insufficient_samples`` if the window is too short or has fewer
+    than 200 inferences, ``aliased`` if sampling kept step with the inferences, ``overlapped`` if
+    another run drew from the same rails. An energy counter does without samples, so it needs no
+    number of them and no rhythm. Totals are given anyway, with their flags.
 
     Args:
         samples: Samples of ``trace.telemetry_window()`` with a neighbour on each side, or ``None``.
@@ -106,7 +106,7 @@ def correlate(
         # Energy of the whole window is given with its flags, but not by piece of work.
         divisor = units = None
     if "baseline_disturbed" in raised:
-        # Power of an idle phase in which something worked is not idle power (rule 8).
+        # Power of an idle phase in which something worked is not idle power.
         phases = {"steady": window}
     reading = _timing_of(run, clock_seconds)
     measured = measure_energy(run.samples, phases, rule, divisor, reading, steps.beats, units)
@@ -147,7 +147,7 @@ class _Run:
 
     Attributes:
         window: Its steady phase, to which all figures belong.
-        samples: Without those whose time is unknown (rule 3).
+        samples: Without those whose time is unknown.
     """
 
     trace: RunTrace
@@ -210,7 +210,7 @@ class _Work:
         return self.units.value / window.seconds
 
     def divisor(self) -> Figure | None:
-        """Return the number by which energy is divided; ``None`` if it is too small (rule 10).
+        """Return the number by which energy is divided; ``None`` if it is too small.
 
         The flag ``insufficient_samples`` is not enough: 200 units of work lower it, but do not make
         a figure per inference.
@@ -228,7 +228,7 @@ class _Neighbours:
         overlapping_runs: Runs of ours that worked in the window.
         processes: Other processes that used the board, with the idle phases.
         foreign_dla_cores: DLA cores on which work of other programs was seen.
-        disturbance: What worked in an idle phase, so that idle power is unknown.
+        disturbance: The work in an idle phase, so that idle power is unknown.
     """
 
     overlapping_runs: tuple[str, ...]
@@ -248,7 +248,7 @@ class _Neighbours:
 
 @dataclass(frozen=True)
 class _Steps:
-    """How the sampling and the work keep step (rule 11).
+    """How the sampling and the work keep step.
 
     Attributes:
         starts: Starts of the inferences, assumed to be even where they were not timed; empty if
@@ -332,7 +332,7 @@ def _disturbance(run: _Run, processes: Sequence[ProcessShare]) -> str | None:
 
 
 def _steps_of(run: _Run, work: _Work) -> _Steps:
-    """Return how the samples of the window keep step with the work (rule 11)."""
+    """Return how the samples of the window keep step with the work."""
     if work.starts:
         return _Steps(work.starts, rhythm.folded_rhythm(run.times_ns, work.starts))
     # Inferences were counted, not timed: they are taken to be even.
@@ -344,7 +344,7 @@ def _steps_of(run: _Run, work: _Work) -> _Steps:
         starts = rhythm.evenly_spaced(run.window, work.pieces, cycles)
         if cycles:
             # The readings show the frequency. Else the count stands for it, and a count is not a
-            # frequency (rule 23): an edge of the window may cut a cycle.
+            # frequency: an edge of the window may cut a cycle.
             miscount = 0
     beats = rhythm.folded_rhythm(run.times_ns, starts, miscount)
     beats += rhythm.beats_of_batches(run.times_ns, run.window, work.pieces)

@@ -20,7 +20,7 @@ GAP_INTERVALS = 5
 GAP_SECONDS = 2.0
 SETTLE_SECONDS = 0.55
 LAG_SECONDS = 0.05
-"""A line arrives up to so long after the moment that it describes (rule 3)."""
+"""A line arrives up to so long after the moment that it describes."""
 
 
 class Timing(NamedTuple):

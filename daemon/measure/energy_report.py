@@ -264,7 +264,7 @@ def measure_energy(
     if not rails:
         return None
     if rule is None:
-        # An unknown board: which of its rails contains another one is not known (rule 9).
+        # An unknown board: which of its rails contains another one is not known.
         return MeasuredEnergy(Energy(rails=rails))
     if curve is None or not set(rule.total) <= rails.keys():
         return MeasuredEnergy(Energy(rule=rule.name, rails=rails))
@@ -356,7 +356,7 @@ def _net_figures(
     if net.interval is not None:
         figures |= {"net_interval": net.interval, "largest_uncertainty": net.largest}
     # Without an interval the gross figure may stand: its rule is the number of samples. Net energy
-    # may be wrong by any drift or wander of the idle power (rule 8).
+    # may be wrong by any drift or wander of the idle power.
     if not net.has_drifted and (gross.terms is None or net.interval is not None):
         figures |= _each("net_joules_per_inference", net.joules, net.interval, inferences)
         figures |= per_unit("net_", net.joules, net.interval, units)

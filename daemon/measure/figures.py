@@ -59,8 +59,8 @@ def mean_of_most(figures: Sequence[Figure | None]) -> Figure | None:
 def mean_energy(figures: Sequence[Figure | None]) -> Figure | None:
     """Return ``mean_of_most`` of energies or powers, without an interval if one of them has none.
 
-    What is not known of one, such as the times of its readings, may be the same in all: their
-    spread does not show it.
+    A property that is unknown for one of them, such as the times of its readings, may be the same
+    in all: their spread does not show it.
     """
     mean = mean_of_most(figures)
     if mean is None or all(figure.half is not None for figure in present(figures)):

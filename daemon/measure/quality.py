@@ -44,13 +44,13 @@ def withholding(raised: Iterable[Flag], method: EnergyMethod | None) -> tuple[Fl
 
 
 def late_seconds(samples: WindowSlice) -> float:
-    """Return by how much the time of any sample may be too late (rule 3)."""
+    """Return by how much the time of any sample may be too late."""
     late = known_values(samples.columns.get(LATE_SECONDS.column(), ()))
     return max(late, default=0.0)
 
 
 def timed(samples: WindowSlice) -> WindowSlice:
-    """Rule 3: return the samples whose time is known.
+    """Return the samples whose time is known.
 
     A sample that may be late by a gap across which power is unknown counts as lost.
     """
@@ -66,7 +66,7 @@ def timed(samples: WindowSlice) -> WindowSlice:
 def insufficient_samples(
     seconds: float, samples: int | None, inferences: int | None, units: float | None = None
 ) -> bool:
-    """Rule 10: the steady window has less than 10 s, 100 samples or 200 inferences.
+    """Return whether the steady window has less than 10 s, 100 samples or 200 inferences.
 
     200 units of work do as well: an answer of a language model is one inference and many tokens.
     ``inferences`` and ``units`` are ``None`` for a program that does not count them, and
@@ -82,7 +82,7 @@ def insufficient_samples(
 
 
 def overlapping(window: Span, others: Mapping[str, Iterable[Span]]) -> tuple[str, ...]:
-    """Rule 13: return the runs of which a working phase overlaps a window, in the given order.
+    """Return the runs of which a working phase overlaps a window, in the given order.
 
     Phases that only touch it do not overlap.
     """
@@ -114,7 +114,7 @@ def busiest_gpu_ratio(samples: WindowSlice, idle: Iterable[Span]) -> float | Non
 
 
 def baseline_drift(difference_watts: float, uncertainty_watts: float, net_watts: float) -> bool:
-    """Rule 8: idle power before and after differ so much that the net figure suffers.
+    """Return whether idle power before and after differs so much that the net figure suffers.
 
     The limits are the uncertainty of both and a twentieth of the net power. Any run warms the board
     a little, and leakage follows. A smaller difference widens the interval of the net energy and
@@ -127,7 +127,7 @@ def baseline_drift(difference_watts: float, uncertainty_watts: float, net_watts:
 
 
 def clock_step(times_ns: Sequence[int], wall_ns: Sequence[int]) -> bool:
-    """Rule 1: the wall clock was set in the window, forwards or back, by more than 50 ms.
+    """Return whether the wall clock was set in the window, forwards or back, by more than 50 ms.
 
     Between neighbouring samples it may also run faster or slower by a thousandth, because time
     daemons do that. Figures use the monotonic clock, so only wall times are affected.
@@ -141,7 +141,7 @@ def clock_step(times_ns: Sequence[int], wall_ns: Sequence[int]) -> bool:
 
 
 def suspended(suspended_ns: int) -> bool:
-    """Rule 1: the machine slept in the window.
+    """Return whether the machine slept in the window.
 
     ``suspended_ns`` is the growth of CLOCK_BOOTTIME minus CLOCK_MONOTONIC. Two reads are never
     simultaneous, so up to 50 ms does not count as sleep.
@@ -178,7 +178,7 @@ def fallback(device: str, placement: Placement | None) -> bool:
 
 
 def dla_not_used(device: str, placement: Placement | None, was_on: bool | None) -> bool:
-    """Rule 6: a run that should have used the DLA left it idle.
+    """Return whether a run that should have used the DLA left it idle.
 
     Either the engine contains nothing for it, or the telemetry shows the core off all the time: the
     driver keeps a core powered for half a second after each task, so a working core is on in some
@@ -242,7 +242,7 @@ def not_steady(
     samples: WindowSlice,
     throttle_events: int | None,
 ) -> bool:
-    """Rule 14: the run was not steady at its end.
+    """Return whether the run was not steady at its end.
 
     The steady phase is divided into six windows. In the last three, the rate and the median latency
     lie within 5 % of each other, the clocks of GPU, DLA and memory within 1 % (a gate does not

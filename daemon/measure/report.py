@@ -174,7 +174,7 @@ class DeadlineReport(Record):
     Attributes:
         misses: All of them.
         worst_lateness_seconds: The longest latency, less the deadline; 0 without a miss.
-        flags_at_misses: Of ``throttled`` and ``overlapped``, those that held during a miss. A flag
+        flags_at_misses: ``throttled`` or ``overlapped``, if they held during a miss. A flag
             of the run may hold at other times only, and it need not be the cause of a miss.
     """
 
@@ -349,7 +349,7 @@ class Energy(Record):
             error, either way, at the edges of the window.
         integral_joules: Gross energy by the readings of power, for comparison, where a counter is
             published.
-        phases: Of the phases that an application marked.
+        phases: Energy of each phase that an application marked.
     """
 
     rule: str | None = None

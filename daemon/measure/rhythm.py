@@ -104,7 +104,7 @@ def _concentration(phases: Sequence[float], harmonic: int = 1) -> float:
 def aliased(
     times_ns: Sequence[int], starts_ns: Sequence[int], beats: Sequence[Beat] | None = None
 ) -> bool:
-    """Rule 11: the samples keep step with the inferences, or with batches of them.
+    """Return whether the samples keep step with the inferences, or with batches of them.
 
     Samples that meet every inference at the same moment see only that moment, for any length of the
     run. The phases of the samples within the inference cycle are tested for concentration, at the

@@ -21,7 +21,7 @@ def judge(gap: Figure, margin: float = 0.0) -> Lower:
             the interval is: separate means (``figures.subtract``), rounds in pairs, or sums with
             parts in common. Without an interval nothing is known.
         margin: How much higher the first may be and still be called lower: a difference that
-            matters to nobody.
+            makes no practical difference.
 
     >>> judge(Figure.around(-3.0, 1.0)), judge(Figure.around(0.5, 1.0)), judge(Figure(value=3.0))
     ('first', 'no_difference', 'not_known')

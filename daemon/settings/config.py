@@ -100,7 +100,7 @@ _WITHOUT_WORK_OF_OURS = {"device": "external", "warm_up": 0.0, "baseline": 0.0}
 # The telemetry in memory reaches back no further, so a longer window could not be paired.
 _LONGEST_WINDOW_SECONDS = 3600.0
 
-# Rule 10 of how numbers are made: a shorter steady phase has no energy per inference.
+# A shorter steady phase has no energy per inference: docs/measurement.md.
 _FEWEST_SECONDS, _FEWEST_SAMPLES = 10.0, 100
 # tegrastats takes longer than its interval, so somewhat more is advised.
 _MARGIN = 1.1

@@ -150,7 +150,7 @@ def is_constant(name: str, kind: str) -> bool:
 
 
 def computes(name: str, kind: str) -> bool:
-    """Return whether a layer has work of the model: it is no constant and no mere reformat."""
+    """Return whether a layer has work of the model: constants and mere reformats have none."""
     return not is_constant(name, kind) and not is_reformat(name, kind)
 
 

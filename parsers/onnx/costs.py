@@ -32,7 +32,7 @@ _INTERPOLATION = 3
 
 
 class OperatorCost(Record):
-    """What an ONNX operator computes and moves; see ``operators.toml``."""
+    """Operations and bytes of an ONNX operator; see ``operators.toml``."""
 
     flops: int | None = None
     input_flops: int | None = None

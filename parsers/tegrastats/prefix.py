@@ -1,4 +1,4 @@
-r"""What a recorder adds to a line: a time in front of it, a string of JSON around it.
+r"""The prefix that a recorder adds to a line: a time in front of it, a string of JSON around it.
 
 Recorders write the same times in few forms. A form is read only where it is certain which clock it
 is. A bare ``00:00:07`` is not: ``ts -s`` counts from its start, ``ts -i`` from the line before.

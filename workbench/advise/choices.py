@@ -28,7 +28,7 @@ from ..results.records import (
 from .problem import Cell, Demand, Effect, Objective, Option
 
 CHOSEN_AMONG: tuple[Device, ...] = ("gpu", "dla0", "dla1")
-# Rule 18: figures are comparable only where these are the same.
+# Figures are comparable only where these are the same.
 _MUST_AGREE = ("simulated", "board", "module", "power_mode", "gpu_uuid")
 # Different values may have changed the figures, or not.
 _SHOULD_AGREE = (

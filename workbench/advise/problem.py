@@ -132,7 +132,7 @@ def _half_of(parts: Iterable[Term]) -> float | None:
 
 
 class _Need(NamedTuple):
-    """What models take on one accelerator: the time of each input, and a share of all time."""
+    """Needs of models on one accelerator: the time of each input, and a share of all time."""
 
     seconds: dict[Cell, float]
     duty: float

@@ -281,7 +281,7 @@ class SweepRun:
             self._close(race, every, number + 1)
 
     def _begin(self, number: int, candidate: Candidate, place: int, count: int) -> None:
-        """Show which round begins, and how long all takes if nobody else is dropped.
+        """Show which round begins, and how long all takes if no other point is dropped.
 
         Pass -1 is the second look.
         """

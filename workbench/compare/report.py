@@ -192,7 +192,7 @@ def _too_wide(pair: Pair, gated: Sequence[Compared], limit: float) -> Iterator[s
     """Yield a sentence for each cost of which no figure can show a difference of the limit.
 
     A gate fails only if a whole interval is worse by more. With an interval of ± 75 % it passes
-    whatever happens, and nobody notices.
+    whatever happens, and the gate is useless.
     """
     by_cost: dict[Cost | None, list[Compared]] = {}
     for one in gated:

@@ -29,9 +29,9 @@ class _Box(NamedTuple):
     """A box of the drawing: some nodes of one part, or an input or output of the model.
 
     Attributes:
-        placement: Of its nodes, or ``end``.
-        lines: What it shows.
-        tooltip: What it shows under the pointer.
+        placement: Placement of its nodes, or ``end``.
+        lines: Text of the box.
+        tooltip: Text under the pointer.
         reads: Names of the tensors that it reads; ``makes`` are those that it makes.
     """
 

@@ -22,7 +22,7 @@ from ...daemon.measure.run_text import (
 )
 from ...daemon.terminal import duration
 from .accelerator_rows import rows_of
-from .document import Block, Facts, Heading, Items, Slot, Table, Text, print_document
+from .document import Block, Facts, Heading, Items, ScriptArea, Table, Text, print_document
 from .layers import layer_blocks
 from .records import (
     BenchResult,
@@ -99,8 +99,8 @@ def report_page(result: BenchResult, samples: Samples, published: Sequence[Besid
     if rounds:
         timeline = _timeline(rounds, samples)
         if timeline["series"]["parts"]:
-            blocks += [Heading("Over time"), Text(_ROUNDS, "under"), Slot("timeline")]
-        blocks += [Heading("Rounds"), runs_table(rounds), *flag_blocks(rounds), Slot("run")]
+            blocks += [Heading("Over time"), Text(_ROUNDS, "under"), ScriptArea("timeline")]
+        blocks += [Heading("Rounds"), runs_table(rounds), *flag_blocks(rounds), ScriptArea("run")]
     window = f"{names}: tegrascope bench"
     return html_page(window, blocks, version=result.tegrascope, runs=rounds, timeline=timeline)
 

@@ -74,13 +74,13 @@ class Front(NamedTuple):
     marks: Sequence[Mark]
 
 
-class Slot(NamedTuple):
-    """Where the script of a saved page draws: ``timeline`` or ``run``; a terminal leaves it out."""
+class ScriptArea(NamedTuple):
+    """An area that a script of a saved page fills: ``timeline`` or ``run``; not in a terminal."""
 
     name: Literal["timeline", "run"]
 
 
-Block: TypeAlias = Heading | Text | Items | Table | Facts | Front | Slot
+Block: TypeAlias = Heading | Text | Items | Table | Facts | Front | ScriptArea
 
 
 def print_document(blocks: Sequence[Block], stream: TextIO | None = None) -> None:

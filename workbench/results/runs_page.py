@@ -19,7 +19,7 @@ from ...daemon.web.status_page import is_shown
 from ...parsers.errors import UserError
 from .bench_page import board_facts, versions_line
 from .document import Block as Part
-from .document import Facts, Heading, Slot, Table, Text
+from .document import Facts, Heading, ScriptArea, Table, Text
 from .saved_page import SIMULATED_NOTICE, flag_blocks, html_page, runs_table, timeline_of, utc
 
 # Enough to see that the board was idle before and after.
@@ -42,7 +42,7 @@ def page_since(history: History, since_seconds: float, now_wall_ns: int) -> str:
     if runs:
         blocks += [Heading("By workload"), _workloads(runs)]
         blocks += [Heading("Runs"), runs_table(runs), *flag_blocks(runs)]
-        blocks += [Slot("run"), Heading("Where"), Facts(_environment(runs[-1]))]
+        blocks += [ScriptArea("run"), Heading("Where"), Facts(_environment(runs[-1]))]
     return _page(title, blocks, runs, timeline)
 
 
@@ -92,7 +92,7 @@ def page_of_run(history: History, run_id: str) -> str:
     samples = _Samples(history, begin_ns, end_ns)
     timeline = timeline_of(iter(samples), [run], begin_ns, end_ns)
     title = f"{run.workload} on {run.device}"
-    blocks = [*_head(title, samples, [run]), *_over_time(timeline), Slot("run")]
+    blocks = [*_head(title, samples, [run]), *_over_time(timeline), ScriptArea("run")]
     return _page(title, blocks, [run], timeline)
 
 
@@ -156,7 +156,7 @@ def _over_time(timeline: dict[str, Any]) -> Iterator[Part]:
         " the model loaded. Times are in UTC.",
         "under",
     )
-    yield Slot("timeline")
+    yield ScriptArea("timeline")
 
 
 def _workloads(runs: Sequence[RunReport]) -> Table:

@@ -17,7 +17,7 @@ from ...daemon.measure.report import RunReport
 from ...daemon.measure.run_text import ABSENT, run_rows
 from ...daemon.web.status_page import STATIC, series_of
 from .caveats import explain_flag
-from .document import Block, Facts, Front, Heading, Items, Slot, Table, Text
+from .document import Block, Facts, Front, Heading, Items, ScriptArea, Table, Text
 from .summary import foreign_processes
 
 SIMULATED_NOTICE = (
@@ -180,7 +180,7 @@ def _html_of(blocks: Iterable[Block]) -> Iterator[str]:
                 yield from _html_table(block)
             case Front():
                 yield _html_front(block)
-            case Slot(name):
+            case ScriptArea(name):
                 yield f'<div id="{name}"></div>'
 
 

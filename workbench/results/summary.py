@@ -129,7 +129,7 @@ class Measured:
 
 
 def agree(rounds: Sequence[RunReport]) -> bool:
-    """Return whether the last rounds of an accelerator agree (rule 14, from round to round).
+    """Return whether the last rounds of an accelerator agree from round to round.
 
     The rate and the median latency of the last three rounds must lie within 5 %, and no zone may
     have changed by 0.1 °C/s from the last round but one. Two rounds suffice if there are only
