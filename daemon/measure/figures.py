@@ -25,7 +25,7 @@ def mean_of_rounds(
     Half of the interval is the larger of two: that of one round, on average, and that of the mean
     by the spread of the rounds and Student's distribution. Repetition does not narrow the first:
     the rounding and the delay of a sensor are the same in every round. It is at least ``floor``,
-    the resolution of the instrument.
+    the resolution of the instrument. ``halves`` are those of the rounds (``Figure.half``).
 
     >>> mean_of_rounds([10.0, 10.0], [0.2, 0.2])
     Figure(value=10.0, low=9.8, high=10.2)
@@ -74,17 +74,9 @@ def subtract(figure: Figure, other: Figure) -> Figure:
     Rounds of two accelerators are separate measurements, so their halves add in quadrature.
     """
     value = figure.value - other.value
-    half, other_half = _longer_half(figure), _longer_half(other)
-    if half is None or other_half is None:
+    if figure.half is None or other.half is None:
         return Figure(value=value)
-    return Figure.around(value, hypot(half, other_half))
-
-
-def _longer_half(figure: Figure) -> float | None:
-    """Return the longer side of an interval: that of a ratio may be cut at its limit."""
-    if figure.low is None or figure.high is None:
-        return None
-    return max(figure.high - figure.value, figure.value - figure.low)
+    return Figure.around(value, hypot(figure.half, other.half))
 
 
 def difference(figure: Figure | None, other: Figure | None) -> Figure | None:
@@ -97,14 +89,17 @@ def difference(figure: Figure | None, other: Figure | None) -> Figure | None:
 def joules_of(
     energy: Energy | RailEnergy | None, kind: Kind, divisor: float = 1.0
 ) -> Figure | None:
-    """Return an energy over inferences or seconds; ``None`` if it is not known."""
+    """Return an energy divided by ``divisor``, with its interval; ``None`` if it is not known.
+
+    The value need not lie in the middle: a bound is added to the side on which the truth may lie.
+    """
     value: float | None = getattr(energy, f"{kind}_joules", None)
     if value is None or not divisor:
         return None
     interval: Interval | None = getattr(energy, f"{kind}_interval", None)
     if interval is None:
         return Figure(value=value / divisor)
-    return Figure.around(value / divisor, (interval.high - interval.low) / 2 / divisor)
+    return Figure(value=value / divisor, low=interval.low / divisor, high=interval.high / divisor)
 
 
 def energy_of(report: RunReport, kind: Kind) -> Figure | None:
@@ -116,7 +111,7 @@ def energy_of(report: RunReport, kind: Kind) -> Figure | None:
     interval: Interval | None = getattr(report.energy, f"{kind}_joules_per_inference_interval")
     if interval is None:
         return joules_of(report.energy, kind, report.inferences) or Figure(value=value)
-    return Figure.around(value, (interval.high - interval.low) / 2)
+    return Figure.limited(value, interval)
 
 
 def mean_watts(report: RunReport) -> float | None:

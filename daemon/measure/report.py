@@ -231,8 +231,10 @@ class Figure(Record):
 
     @property
     def half(self) -> float | None:
-        """Half the width of the interval."""
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+        """The longer side of the interval, so that value ± half contains all of it."""
+        if self.low is None or self.high is None:
+            return None
+        return max(self.high - self.value, self.value - self.low)
 
     def within(self, low: float, high: float) -> "Figure":
         """Return the figure with an interval that does not leave its possible values."""

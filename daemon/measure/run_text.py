@@ -87,10 +87,12 @@ def shown(value: T | None, show: Callable[[T], str]) -> str:
 
 
 def with_half(figure: Figure | None, show: Callable[[float], str]) -> str:
-    """Format a figure and half its interval, or return a dash for ``None``.
+    """Format a figure and the longer half of its interval, or return a dash for ``None``.
 
     >>> with_half(Figure(value=0.0222, low=0.0212, high=0.0232), joules)
     '22.2 mJ ± 4.5 %'
+    >>> with_half(Figure(value=10.0, low=9.0, high=17.0), joules)
+    '10.0 J ± 70 %'
     """
     if figure is None:
         return ABSENT
@@ -98,7 +100,7 @@ def with_half(figure: Figure | None, show: Callable[[float], str]) -> str:
 
 
 def half_of(figure: Figure) -> str:
-    """Return half the interval of a figure in percent of it, or nothing if that is not known."""
+    """Return the longer half of a figure's interval in percent, or nothing if it is not known."""
     if figure.half is None or figure.value == 0:
         return ""
     return f"± {digits(100 * figure.half / abs(figure.value), 2)} %"

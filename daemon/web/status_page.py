@@ -467,11 +467,13 @@ def _joules(run: _Run, kind: str) -> Figure | None:
         return None
     each = run[f"{kind}_joules_per_inference_interval"]
     if each is not None:
-        return Figure.around(value, (each["high"] - each["low"]) / 2)
+        return Figure(value=value, low=each["low"], high=each["high"])
     # Runs of older releases have the interval of the whole energy only.
     interval = run[f"{kind}_interval"]
-    half = interval and (interval["high"] - interval["low"]) / 2 / run["inferences"]
-    return Figure.around(value, half)
+    if interval is None:
+        return Figure(value=value)
+    count = run["inferences"]
+    return Figure(value=value, low=interval["low"] / count, high=interval["high"] / count)
 
 
 def _dla_use(device: str, runs: Sequence[_Run]) -> tuple[str, float] | None:

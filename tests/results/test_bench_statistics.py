@@ -5,10 +5,19 @@ import statistics
 
 import pytest
 
-from tegrascope.daemon.measure.figures import difference, joules_of, mean_of_rounds
+from tegrascope.daemon.measure.figures import (
+    difference,
+    energy_of,
+    joules_of,
+    mean_energy,
+    mean_of_rounds,
+)
 from tegrascope.daemon.measure.numerics import student
 from tegrascope.daemon.measure.report import Energy, Figure, Interval
+from tegrascope.daemon.measure.run_text import joules, with_half
 from tegrascope.workbench.results.summary import median_half_width, variation
+
+from .bench_fakes import report
 
 SEEDS, ENOUGH = 300, 279
 
@@ -77,3 +86,27 @@ def test_interval_of_an_energy_becomes_one_of_an_inference():
     assert (net.value, net.half) == pytest.approx((0.1, 0.01))
     assert joules_of(Energy(net_joules=100.0), "net", 1000) == Figure(value=0.1)
     assert joules_of(energy, "gross") is None
+
+
+@pytest.mark.parametrize("kind", ["gross", "net"])
+def test_interval_of_an_energy_keeps_each_side(kind):
+    """A late reading may hide energy on one side only: 17 J are likely, and 6 J are not."""
+    uneven = Interval(low=9.0, high=17.0)
+    energy = Energy.model_validate({f"{kind}_joules": 10.0, f"{kind}_interval": uneven})
+    assert joules_of(energy, kind) == Figure(value=10.0, low=9.0, high=17.0)
+    assert joules_of(energy, kind, 2) == Figure(value=5.0, low=4.5, high=8.5)
+
+    per_inference = {
+        f"{kind}_joules_per_inference": 10.0,
+        f"{kind}_joules_per_inference_interval": uneven,
+    }
+    run = report().model_copy(update={"energy": Energy.model_validate(per_inference)})
+    assert energy_of(run, kind) == Figure(value=10.0, low=9.0, high=17.0)
+
+
+def test_one_half_of_an_uneven_interval_is_its_longer_side():
+    """The mean of rounds and a printed ± cover all that the records cover."""
+    uneven = Figure(value=10.0, low=9.0, high=17.0)
+    assert uneven.half == 7.0
+    assert mean_energy([uneven, uneven]) == Figure.around(10.0, 7.0)
+    assert with_half(uneven, joules) == "10.0 J ± 70 %"

@@ -156,3 +156,19 @@ def test_withheld_energy_is_absent(runs):
     runs.add("gpu", 2.0)
     ((entry,),) = (model["entries"] for model in runs.compare())
     assert (entry["joules"], entry["gpu_ratio"], entry["dla"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("per_inference", [True, False])
+def test_uneven_interval_of_a_run_is_covered(runs, per_inference):
+    """Runs of older releases have the interval of the whole energy only."""
+    energy = {"net_joules_per_inference": 0.020}
+    if per_inference:
+        energy["net_joules_per_inference_interval"] = {"low": 0.019, "high": 0.027}
+    else:
+        energy["net_interval"] = {"low": 1.9, "high": 2.7}
+    for _ in range(3):
+        runs.add("gpu", 2.0, energy=energy)
+    (model,) = runs.compare()
+    joules = model["entries"][0]["joules"]
+    assert joules["high"] == pytest.approx(0.027)
+    assert joules["low"] == pytest.approx(0.013)
