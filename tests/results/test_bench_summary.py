@@ -20,6 +20,7 @@ from tegrascope.workbench.results.caveats import (
     caveats_of_machine,
     int8_slower,
 )
+from tegrascope.workbench.results.paired import Readings, RoundPower
 from tegrascope.workbench.results.records import AcceleratorResult, ClockRange, Figure
 from tegrascope.workbench.results.summary import Measured, Round, summarise
 
@@ -95,6 +96,59 @@ def test_energy_is_that_of_most_rounds_or_of_none(withheld, joules):
     net = found.net_joules_per_inference
     assert (net and net.value) == pytest.approx(joules)
     assert found.utilization["gpu"].value == pytest.approx(0.92 - withheld * 0.005)
+
+
+def energy_goal(found):
+    return next(goal for goal in found.goals if goal.goal == "energy")
+
+
+def with_power(reports, watts):
+    """Return the rounds of reports with readings of power, in which the work adds some watts."""
+    rounds = []
+    for number, one in enumerate(reports):
+        begin = number * 60
+
+        def readings(first, seconds, power, begin=begin):
+            times = [round((begin + first + i * 0.1) * 1e9) for i in range(seconds * 10)]
+            return Readings(times, [[power + 0.001 * (i % 3) for i in range(len(times))]])
+
+        idle = [readings(0, 7, 5.0), readings(22, 7, 5.0)]
+        power = RoundPower(15.0, one.inferences, [0.001], readings(7, 15, 5.0 + watts), idle)
+        rounds.append(Round(one, power=power))
+    return rounds
+
+
+def test_winner_by_the_rounds_against_the_means_is_named_as_such():
+    """A sentence must not contradict its own numbers without a word about it."""
+    gpu = [report("gpu", 3.0, at, **{**DLA, "net": 3.0}) for at in (0, 90)]
+    dla = [report("dla0", 3.0, at, **{**DLA, "net": 3.1}) for at in (30, 60)]
+    remark = "although the means of the rounds are the other way round"
+    goals = {}
+    for watts in (2.0, 4.0):
+        entries = [
+            entry(gpu, rounds=with_power(gpu, 3.0)),
+            entry(dla, rounds=with_power(dla, watts)),
+        ]
+        goals[watts] = energy_goal(model_of(*entries))
+    assert (goals[2.0].winner, goals[4.0].winner) == ("dla0", "gpu")
+    assert goals[2.0].sentence.endswith(remark)
+    assert remark not in goals[4.0].sentence
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "one round has no interval"), (4, "the interval is not known")]
+)
+def test_missing_interval_is_not_always_that_of_one_round(count, words):
+    """The times of the readings may be unknown, in any number of rounds."""
+    gpu = []
+    for number in range(count):
+        run = report("gpu", 3.0, 60 * number, **GPU)
+        energy = run.energy.model_copy(update={"net_interval": None})
+        gpu.append(run.model_copy(update={"energy": energy}))
+    dla = [report("dla0", 3.0, 60 * number + 30, **DLA) for number in range(count)]
+    goal = energy_goal(model_of(entry(gpu), entry(dla)))
+    assert goal.winner is None
+    assert goal.sentence.endswith(words)
 
 
 def test_rounds_that_do_not_agree_are_flagged():

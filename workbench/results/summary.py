@@ -420,10 +420,11 @@ GOALS = (
 
 
 class _Candidate(NamedTuple):
-    """An accelerator that may win, and its figure of a goal."""
+    """An accelerator that may win, and its figure of a goal, the mean of so many rounds."""
 
     device: Device
     figure: Figure
+    rounds: int
 
 
 def _candidates(goal: Goal, results: Sequence[AcceleratorResult]) -> list[_Candidate]:
@@ -435,7 +436,7 @@ def _candidates(goal: Goal, results: Sequence[AcceleratorResult]) -> list[_Candi
     for result in results:
         figure = goal.read(result)
         if figure is not None and result.may_win:
-            candidates.append(_Candidate(result.device, figure))
+            candidates.append(_Candidate(result.device, figure, result.rounds))
     candidates.sort(key=lambda one: one.figure.value, reverse=goal.more_is_better)
     return candidates
 
@@ -463,6 +464,7 @@ def decide(
     if goal.name == "energy":
         rounds, rounds_of_other = powers.get(best.device, ()), powers.get(other.device, ())
         paired = difference_of_rounds(rounds, rounds_of_other)
+    remark = ""
     if paired is None:
         gap = _shortfall(goal, other, best)
     elif paired.value >= 0:
@@ -470,17 +472,20 @@ def decide(
     else:
         # The rounds show the opposite of the two means, in which errors of both remain.
         gap, best, other = paired.times(-1), other, best
+        remark = ", although the means of the rounds are the other way round"
     winner, runner_up = None, None
     verdict = "no difference that this measurement can tell"
     if judge(gap) == "second":
         winner, runner_up = best.device, other.device
         verdict = f"{best.device} wins"
-    interval, width = None, "one round has no interval"
+    interval, width = None, "the interval is not known"
     if gap.low is not None and gap.high is not None:
         interval = Interval(low=gap.low, high=gap.high)
         what = "the difference" if paired is None else "the difference within rounds"
         ends = f"{goal.show_difference(gap.low)} to {goal.show_difference(gap.high)}"
         width = f"95 % interval of {what} {ends}"
+    elif min(best.rounds, other.rounds) == 1:
+        width = "one round has no interval"
     return GoalResult(
         goal=goal.name,
         winner=winner,
@@ -490,7 +495,7 @@ def decide(
         interval=interval,
         sentence=(
             f"{goal.title}: {verdict}; {goal.figure} {goal.show(best.figure.value)} on"
-            f" {best.device}, {goal.show(other.figure.value)} on {other.device}; {width}"
+            f" {best.device}, {goal.show(other.figure.value)} on {other.device}; {width}{remark}"
         ),
     )
 
