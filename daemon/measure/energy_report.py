@@ -355,9 +355,12 @@ def _net_figures(
     }
     if net.interval is not None:
         figures |= {"net_interval": net.interval, "largest_uncertainty": net.largest}
-    # Without an interval the gross figure may stand: its rule is the number of samples. Net energy
-    # may be wrong by any drift or wander of the idle power.
-    if not net.has_drifted and (gross.terms is None or net.interval is not None):
+    # Where the gross energy has an interval and the net energy has none, the idle phases are to
+    # blame: idle power may have drifted or wandered by any amount. Where neither has one, for
+    # example because the clock of the readings is unknown, nothing is held against the idle phases:
+    # both figures are given without an interval.
+    is_idle_unknown = net.interval is None and gross.terms is not None
+    if not net.has_drifted and not is_idle_unknown:
         figures |= _each("net_joules_per_inference", net.joules, net.interval, inferences)
         figures |= per_unit("net_", net.joules, net.interval, units)
     return figures

@@ -338,8 +338,9 @@ class Energy(Record):
             where each has one, or by integration of the readings of power.
         net_joules: ``gross_joules`` minus the loaded-idle baseline.
         net_reason: Why there is none, although idle phases were measured.
-        gross_joules_per_inference: Withheld (``None``) if the window is insufficient; so is net,
-            and also without a ``net_interval``. Its interval includes that of the count.
+        gross_joules_per_inference: Withheld (``None``) if the window is insufficient, aliased or
+            overlapped; so is net, and also after a drift of the idle power, or if only gross has an
+            interval. Their intervals include that of the count.
         joules_per_unit: Gross energy per unit of work, withheld likewise; its interval includes
             that of the count.
         largest_uncertainty: ``sampling``, ``quantisation``, ``idle_wander``, ``window_edges`` or

@@ -69,6 +69,28 @@ def test_energy_without_an_interval_is_shown_as_such(clock):
     assert shown.startswith("180")
 
 
+@pytest.mark.parametrize(
+    ("clock", "idle_phases", "is_given"),
+    [
+        (0.0, ("baseline_before", "baseline_after"), True),
+        (0.0, ("baseline_before",), False),
+        (None, ("baseline_before", "baseline_after"), True),
+    ],
+)
+def test_net_energy_per_inference_needs_its_interval_if_gross_has_one(clock, idle_phases, is_given):
+    """Without any interval, as in a log of unknown clock, both figures are given without one."""
+    phases = {name: PHASES[name] for name in ("steady", *idle_phases)}
+    found = measure_energy(
+        telemetry(), phases, RULE, Figure(value=300.0), reading=Timing(clock=clock)
+    )
+    energy = found.energy
+    assert energy.gross_joules_per_inference is not None
+    assert (energy.gross_joules_per_inference_interval is None) == (clock is None)
+    assert (energy.net_joules_per_inference is not None) == is_given
+    has_interval = is_given and clock is not None
+    assert (energy.net_joules_per_inference_interval is not None) == has_interval
+
+
 def test_power_that_is_unknown_beside_the_window_has_no_limit():
     """The log begins with the window: with an unsure clock, it may hold what was before."""
     inside = telemetry(begin=100.02)
