@@ -5,7 +5,7 @@ with the work are found first, each on its own. Flags follow from these. Energy 
 some flags withhold it. The limits of the flags, and most rules by number, are in ``quality.py``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from ...parsers import signals
@@ -95,7 +95,7 @@ def correlate(
 
     work = _work_of(trace, window)
     board = _telemetry_of(run)
-    neighbours = _neighbours_of(run)
+    neighbours = _neighbours_of(run, raised)
     steps = _steps_of(run, work)
 
     method = _method_of(run)
@@ -105,7 +105,7 @@ def correlate(
     if quality.withholding(raised, method):
         # Energy of the whole window is given with its flags, but not by piece of work.
         divisor = units = None
-    if "baseline_disturbed" in raised:
+    if neighbours.disturbance is not None:
         # Power of an idle phase in which something worked is not idle power.
         phases = {"steady": window}
     reading = _timing_of(run, clock_seconds)
@@ -298,8 +298,11 @@ def _telemetry_of(run: _Run) -> RunTelemetry | None:
     return telemetry(run.samples, run.window, run.trace.throttle_events, source)
 
 
-def _neighbours_of(run: _Run) -> _Neighbours:
-    """Return who else worked on the board during the run and its idle phases."""
+def _neighbours_of(run: _Run, raised: Set[Flag]) -> _Neighbours:
+    """Return who else worked on the board during the run and its idle phases.
+
+    ``raised`` are the flags that were found elsewhere.
+    """
     whole = run.trace.telemetry_window() or run.window
     processes = other_processes(run.samples, whole)
     return _Neighbours(
@@ -308,12 +311,15 @@ def _neighbours_of(run: _Run) -> _Neighbours:
         foreign_dla_cores=foreign_dla_activity(
             run.samples, whole, run.trace.device, run.idle_phases, run.in_flight
         ),
-        disturbance=_disturbance(run, processes),
+        disturbance=_disturbance(run, processes, raised),
     )
 
 
-def _disturbance(run: _Run, processes: Sequence[ProcessShare]) -> str | None:
-    """Return what worked in an idle phase, so that idle power is not known; ``None`` if nothing."""
+def _disturbance(run: _Run, processes: Sequence[ProcessShare], raised: Set[Flag]) -> str | None:
+    """Return what worked in an idle phase, so that idle power is not known; ``None`` if nothing.
+
+    It is the reason of the flag ``baseline_disturbed`` and of the missing net energy.
+    """
     for phase in run.idle_phases:
         if quality.overlapping(phase, run.others):
             return "another run worked in an idle phase"
@@ -328,6 +334,8 @@ def _disturbance(run: _Run, processes: Sequence[ProcessShare]) -> str | None:
         # Each phase alone: work that one of them shows is lost in the tolerance of a whole run.
         if foreign_dla_activity(run.samples, phase, run.trace.device, [phase], run.in_flight):
             return "a DLA was busy in an idle phase"
+    if run.idle_phases and "baseline_disturbed" in raised:
+        return "something worked in an idle phase"
     return None
 
 

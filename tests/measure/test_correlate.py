@@ -500,6 +500,17 @@ def test_work_of_others_on_a_dla_is_flagged():
     assert accounted.quality == ()
 
 
+def test_disturbance_that_was_found_elsewhere_has_a_reason():
+    """No net energy without the reason for that in the record."""
+    found = correlate(trace(*WHOLE), telemetry(), rule=RULE, flags=["baseline_disturbed"])
+    assert found.quality == ("baseline_disturbed",)
+    assert found.energy.net_joules is None
+    assert found.energy.net_reason == "something worked in an idle phase"
+    bare = [e for e in WHOLE if not (isinstance(e, Phase) and "baseline" in e.phase)]
+    found = correlate(trace(*bare), telemetry(), rule=RULE, flags=["baseline_disturbed"])
+    assert found.energy.net_reason is None  # no idle phase was measured
+
+
 def test_flag_of_work_of_others_names_those_who_worked_on_that_core():
     cut = telemetry(
         **{
