@@ -340,8 +340,8 @@ class Arrivals:
 def _limited(late: Sequence[float], over: Sequence[float]) -> tuple[list[float], list[float]]:
     """Return how late lines are at most, and by how much their times must be earlier.
 
-    A line is printed in the second that it prints: its time is ``over`` seconds after the start of
-    that second, and of the lateness that is usual.
+    The time in a line's text is the second in which it was printed. The line was stamped ``over``
+    seconds after the start of that second, less the lateness that is usual.
     """
     excess = max(over) - 1.0
     limited: list[float] = []

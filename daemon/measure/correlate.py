@@ -2,7 +2,7 @@
 
 What the run did, what the board did meanwhile, who else worked and whether the samples kept step
 with the work are found first, each on its own. Flags follow from these. Energy comes last, because
-some flags withhold it. The limits of the flags, and most rules by number, are in ``quality.py``.
+some flags withhold it. The limits of the flags are in ``quality.py``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -52,11 +52,18 @@ def correlate(
 ) -> RunReport:
     """Pair a run with the telemetry of its own window.
 
-    A run that failed or was cut short gets the figures that are known. Energy per inference is
-    withheld under three flags: ``insufficient_samples`` if the window is too short or has fewer
-    than 200 inferences, ``aliased`` if sampling kept step with the inferences, ``overlapped`` if
-    another run drew from the same rails. An energy counter does without samples, so it needs no
-    number of them and no rhythm. Totals are given anyway, with their flags.
+    A run that failed or was cut short gets the figures that are known. Totals are given with their
+    flags. Three flags withhold energy per inference and per unit (``quality.withholding``):
+
+    - ``insufficient_samples``: the window is too short, has fewer than 100 samples, or has fewer
+      than 200 inferences and fewer than 200 units.
+    - ``aliased``: the samples kept step with the inferences.
+    - ``overlapped``: another run worked at the same time.
+
+    Energy from a hardware counter needs no minimum number of samples and no check for aliasing,
+    only a reading on each side of both edges. Energy per inference is also withheld for fewer than
+    200 inferences if there are 200 units. Net energy is also withheld after a drift of the idle
+    power, and where the gross energy has an interval and the net energy has none.
 
     Args:
         samples: Samples of ``trace.telemetry_window()`` with a neighbour on each side, or ``None``.

@@ -1,7 +1,8 @@
 """Energy of a window by the counter that a rail has, and the possible error at the edges.
 
-A counter of energy integrates all power, also between two readings. So work that comes in bursts,
-which readings of power may meet always at the same moment, is counted as it is.
+Only GPUs that are read by NVML have a counter of energy; the rails of a Jetson have none. A counter
+integrates all power, also between two readings. So work that comes in bursts, which readings of
+power may meet always at the same moment, is counted as it is.
 """
 
 import statistics

@@ -66,11 +66,14 @@ def timed(samples: WindowSlice) -> WindowSlice:
 def insufficient_samples(
     seconds: float, samples: int | None, inferences: int | None, units: float | None = None
 ) -> bool:
-    """Return whether the steady window has less than 10 s, 100 samples or 200 inferences.
+    """Return whether the steady window is too short, or has too few samples or too little work.
 
-    200 units of work do as well: an answer of a language model is one inference and many tokens.
-    ``inferences`` and ``units`` are ``None`` for a program that does not count them, and
-    ``samples`` where the energy is that of a counter, not of samples.
+    That is less than 10 s, fewer than 100 samples, or neither 200 inferences nor 200 units of work.
+    Units count because an answer of a language model is one inference and many tokens.
+
+    ``inferences`` and ``units`` are ``None`` for a program that does not count them. If it counts
+    neither, the amount of work is not judged. ``samples`` is ``None`` where the energy is that of a
+    counter, not of samples.
     """
     if seconds < MINIMUM_SECONDS:
         return True
@@ -114,7 +117,7 @@ def busiest_gpu_ratio(samples: WindowSlice, idle: Iterable[Span]) -> float | Non
 
 
 def baseline_drift(difference_watts: float, uncertainty_watts: float, net_watts: float) -> bool:
-    """Return whether idle power before and after differs so much that the net figure suffers.
+    """Return whether idle power before and after the work differs too much for a net figure.
 
     The limits are the uncertainty of both and a twentieth of the net power. Any run warms the board
     a little, and leakage follows. A smaller difference widens the interval of the net energy and

@@ -216,14 +216,14 @@ class RailEnergy(Record):
 
 
 class Interval(Record):
-    """A 95 % interval."""
+    """A range: a 95 % interval, or hard limits where the field says so."""
 
     low: float
     high: float
 
 
 class Figure(Record):
-    """A value, usually the mean of several rounds, and its 95 % interval if that is known."""
+    """A value with its interval, if that is known."""
 
     value: float
     low: float | None = None
@@ -338,11 +338,13 @@ class Energy(Record):
             where each has one, or by integration of the readings of power.
         net_joules: ``gross_joules`` minus the loaded-idle baseline.
         net_reason: Why there is none, although idle phases were measured.
-        gross_joules_per_inference: Withheld (``None``) if the window is insufficient, aliased or
-            overlapped; so is net, and also after a drift of the idle power, or if only gross has an
-            interval. Their intervals include that of the count.
-        joules_per_unit: Gross energy per unit of work, withheld likewise; its interval includes
-            that of the count.
+        gross_joules_per_inference: Withheld (``None``) under ``insufficient_samples``,
+            ``overlapped`` and, unless a counter gave the energy, ``aliased``; also for fewer than
+            200 inferences. Its interval includes that of the count.
+        net_joules_per_inference: Withheld likewise; also after a drift of the idle power, or if
+            ``gross_joules`` has an interval and ``net_joules`` has none.
+        joules_per_unit: Gross energy per unit of work, withheld under the same flags; its interval
+            includes that of the count.
         largest_uncertainty: ``sampling``, ``quantisation``, ``idle_wander``, ``window_edges`` or
             ``baseline_drift``.
         offset_joules: Largest error of ``gross_joules`` by the zero error of the sensors, either
@@ -444,7 +446,8 @@ class RunReport(Record):
             device, if the back-end reports it.
         outputs: The last inference, against the engine's first run.
         lock_in: Energy of a piece of work, for a run with on- and off-steps.
-        overlapping_runs: Runs whose steady window overlapped this one's.
+        overlapping_runs: Runs that loaded, built, warmed up or worked during this one's steady
+            phase.
         other_processes: Other users of CPU and DLA meanwhile, the largest use first; empty if no
             other did, or if neither processes nor DLA tasks are read.
         foreign_dla_processes: Names of those that raised ``foreign_dla_activity``, as far as they

@@ -81,7 +81,7 @@ def sampling_watts(curve: Curve, beats: Sequence[Beat] = ()) -> float | None:
 
     ``beats`` are those of the work with the samples (``rhythm.folded_rhythm``), none if its rhythm
     is unknown. If a beat is visible, the variance is not limited by smoothness, and the amplitude
-    of the beat is added. Power that follows the starts swings about its
+    of the beat is added in quadrature. Power that follows the starts swings about its
     mean by up to twice the line of the starts, times its height above the lowest reading; and the
     beat may hide part of that height. But the strongest rhythm swings by no more than all
     readings do, which is √2 times their standard deviation. Where the frequency of a beat is known,

@@ -157,9 +157,10 @@ class AcceleratorResult(Record):
 class GoalResult(Record):
     """The best accelerator at one goal; ``winner`` is ``None`` if this measurement cannot tell.
 
-    ``difference`` is runner-up less winner in the goal's unit, ``interval`` its 95 % interval.
-    ``compared`` tells of what: the two ``figures`` with their intervals, or ``rounds`` with each
-    other, in which shared errors cancel.
+    ``difference`` is by how much the second best accelerator is worse, in the goal's unit, and so
+    not negative: the second less the best, for throughput the best less the second. ``interval`` is
+    its 95 % interval. ``compared`` names what was compared: the two ``figures`` with their
+    intervals, or ``rounds`` with each other, in which shared errors cancel.
     """
 
     goal: GoalName

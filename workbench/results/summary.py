@@ -299,7 +299,7 @@ def _times(rounds: Sequence[Round]) -> dict[str, Any]:
 
 
 def _energies(reports: Sequence[RunReport]) -> dict[str, Any]:
-    """Return energy per inference and power, as means of all rounds."""
+    """Return energy per inference and power: means of the counted rounds that publish them."""
     gross, net, counted, powers = [], [], [], []
     for report in reports:
         gross.append(energy_of(report, "gross"))
@@ -343,10 +343,10 @@ def _state(rounds: Sequence[Round]) -> dict[str, Any]:
 
 
 def _powers(rounds: Sequence[Round]) -> list[RoundPower]:
-    """Return the readings of the rounds whose energy is published; none if one lacks them.
+    """Return the readings of the rounds whose energy is published.
 
-    None either if a counter gave the energy: a rhythm may escape the readings of power, but not the
-    counter, so its figures are compared.
+    Return an empty list if one of them has no readings, or if a counter gave its energy: a rhythm
+    may escape the readings of power, but not the counter, so its figures are compared.
     """
     powers = []
     for one in rounds:
@@ -361,7 +361,7 @@ def _powers(rounds: Sequence[Round]) -> list[RoundPower]:
 
 
 def _counter_energy(report: RunReport) -> Figure | None:
-    """Return the same by the rails' own counters, if they have them."""
+    """Return gross energy per inference by the rails' hardware counters, if they have them."""
     energy, count = report.energy, report.inferences
     if energy is None or energy.gross_joules_per_inference is None or energy.counter_joules is None:
         return None
@@ -380,11 +380,14 @@ def foreign_processes(reports: Iterable[RunReport]) -> tuple[str, ...]:
 def _flags(
     one: Measured, reports: Sequence[RunReport], is_steady: bool | None
 ) -> dict[BenchFlag, int]:
-    """Return in how many rounds each flag was raised; a judgement over all counts for all."""
+    """Return in how many rounds each flag was raised; what holds for all rounds counts for all.
+
+    ``not_steady`` has two meanings. A run has it if it had not settled at its end, a bench if its
+    rounds do not agree. This is the result of a bench, so the flag of the runs is replaced.
+    """
     counts: Counter[BenchFlag] = Counter()
     for report in reports:
         counts.update(reported_flags(report))
-    # A round alone tells it of itself; here the rounds are held against each other.
     counts.pop("not_steady", None)
     if is_steady is False:
         counts["not_steady"] = len(reports)
