@@ -18,7 +18,7 @@ from .counter import counter_total
 from .deadlines import deadline_report
 from .dla import InFlight, dla_was_on, foreign_dla_activity
 from .energy import Timing, interval_ns
-from .energy_report import IDLE_PHASES, MeasuredEnergy, measure_energy, module_curve, timing
+from .energy_report import IDLE_PHASES, MeasuredEnergy, measure_energy, module_curve, timing_of
 from .latency import distribution, throughput
 from .processes import other_processes
 from .report import (
@@ -79,7 +79,7 @@ def correlate(
             only the run's own core is checked for work of others.
     """
     raised = {*flags, *_flags_without_telemetry(trace, environment)}
-    report = identity(trace, environment, samples)
+    report = report_without_window(trace, environment, samples)
     phases = trace.phases
     window = phases.get("steady")
     if window is None or window.seconds <= 0:
@@ -96,27 +96,30 @@ def correlate(
         samples=quality.timed(arrived),
         rule=rule,
         environment=environment,
-        others=others or {},
+        other_runs=others or {},
         in_flight=in_flight or _always_in_flight,
     )
 
     work = _work_of(trace, window)
     board = _telemetry_of(run)
     neighbours = _neighbours_of(run, raised)
-    steps = _steps_of(run, work)
+    work_rhythm = _rhythm_of(run, work)
 
     method = _method_of(run)
-    raised |= _flags_of_window(run, work, board, neighbours, steps, method)
+    raised |= _flags_of_window(run, work, board, neighbours, work_rhythm, method)
 
     divisor, units = work.divisor(), work.units
     if quality.withholding(raised, method):
         # Energy of the whole window is given with its flags, but not by piece of work.
         divisor = units = None
+    measured_phases = phases
     if neighbours.disturbance is not None:
         # Power of an idle phase in which something worked is not idle power.
-        phases = {"steady": window}
-    reading = _timing_of(run, clock_seconds)
-    measured = measure_energy(run.samples, phases, rule, divisor, reading, steps.beats, units)
+        measured_phases = {"steady": window}
+    timing = _timing_of(run, clock_seconds)
+    measured = measure_energy(
+        run.samples, measured_phases, rule, divisor, timing, work_rhythm.beats, units
+    )
     raised |= _flags_of_energy(measured)
     in_order = quality.in_order(raised)
 
@@ -135,11 +138,11 @@ def correlate(
                 work.starts,
                 work.latencies,
                 run.samples,
-                run.others,
+                run.other_runs,
                 trace.missed_inferences,
             ),
-            "energy": _energy_of(run, measured, neighbours, reading, in_order),
-            "lock_in": _lock_in_of(run, reading, in_order),
+            "energy": _energy_of(run, measured, neighbours, timing, in_order),
+            "lock_in": _lock_in_of(run, timing, in_order),
             "quality": in_order,
             "overlapping_runs": neighbours.overlapping_runs,
             "other_processes": neighbours.processes,
@@ -163,7 +166,7 @@ class _Run:
     samples: WindowSlice
     rule: RailRule | None
     environment: Environment
-    others: Mapping[str, Sequence[Span]]
+    other_runs: Mapping[str, Sequence[Span]]
     in_flight: InFlight
 
     @property
@@ -254,7 +257,7 @@ class _Neighbours:
 
 
 @dataclass(frozen=True)
-class _Steps:
+class _Rhythm:
     """How the sampling and the work keep step.
 
     Attributes:
@@ -313,7 +316,7 @@ def _neighbours_of(run: _Run, raised: Set[Flag]) -> _Neighbours:
     whole = run.trace.telemetry_window() or run.window
     processes = other_processes(run.samples, whole)
     return _Neighbours(
-        overlapping_runs=quality.overlapping(run.window, run.others),
+        overlapping_runs=quality.overlapping(run.window, run.other_runs),
         processes=processes,
         foreign_dla_cores=foreign_dla_activity(
             run.samples, whole, run.trace.device, run.idle_phases, run.in_flight
@@ -328,7 +331,7 @@ def _disturbance(run: _Run, processes: Sequence[ProcessShare], raised: Set[Flag]
     It is the reason of the flag ``baseline_disturbed`` and of the missing net energy.
     """
     for phase in run.idle_phases:
-        if quality.overlapping(phase, run.others):
+        if quality.overlapping(phase, run.other_runs):
             return "another run worked in an idle phase"
     busiest = quality.busiest_gpu_ratio(run.samples, run.idle_phases)
     if busiest is not None and busiest > quality.BUSY_RATIO:
@@ -346,10 +349,10 @@ def _disturbance(run: _Run, processes: Sequence[ProcessShare], raised: Set[Flag]
     return None
 
 
-def _steps_of(run: _Run, work: _Work) -> _Steps:
+def _rhythm_of(run: _Run, work: _Work) -> _Rhythm:
     """Return how the samples of the window keep step with the work."""
     if work.starts:
-        return _Steps(work.starts, rhythm.folded_rhythm(run.times_ns, work.starts))
+        return _Rhythm(work.starts, rhythm.folded_rhythm(run.times_ns, work.starts))
     # Inferences were counted, not timed: they are taken to be even.
     starts = rhythm.evenly_spaced(run.window, work.pieces)
     miscount = 1
@@ -363,7 +366,7 @@ def _steps_of(run: _Run, work: _Work) -> _Steps:
             miscount = 0
     beats = rhythm.folded_rhythm(run.times_ns, starts, miscount)
     beats += rhythm.beats_of_batches(run.times_ns, run.window, work.pieces)
-    return _Steps(starts, beats)
+    return _Rhythm(starts, beats)
 
 
 def _method_of(run: _Run) -> EnergyMethod:
@@ -378,7 +381,7 @@ def _flags_of_window(
     work: _Work,
     board: RunTelemetry | None,
     neighbours: _Neighbours,
-    steps: _Steps,
+    work_rhythm: _Rhythm,
     method: EnergyMethod,
 ) -> set[Flag]:
     """Return the flags that the window raises, before any energy is measured."""
@@ -392,8 +395,8 @@ def _flags_of_window(
     )
     # The sensor behind NVML has a period of its own, with which the work may keep step too.
     sensor_ns = rhythm.sensor_times(window, run.environment.power_reading)
-    is_aliased = rhythm.aliased(times_ns, steps.starts, steps.beats) or rhythm.aliased(
-        sensor_ns, steps.starts
+    is_aliased = rhythm.aliased(times_ns, work_rhythm.starts, work_rhythm.beats) or rhythm.aliased(
+        sensor_ns, work_rhythm.starts
     )
     sample_count: int | None = len(times_ns)
     if method == "counter":
@@ -429,7 +432,7 @@ def _timing_of(run: _Run, clock_seconds: float | None) -> Timing:
     if clock_seconds is not None:
         # What the worker does not know of its edges is a doubt about their common clock.
         clock_seconds += run.trace.uncertain_ns / 1e9
-    return timing(run.environment, clock_seconds, quality.late_seconds(run.samples))
+    return timing_of(run.environment, clock_seconds, quality.late_seconds(run.samples))
 
 
 def _flags_of_energy(measured: MeasuredEnergy | None) -> set[Flag]:
@@ -449,7 +452,7 @@ def _energy_of(
     run: _Run,
     measured: MeasuredEnergy | None,
     neighbours: _Neighbours,
-    reading: Timing,
+    timing: Timing,
     raised: Sequence[Flag],
 ) -> Energy | None:
     """Return the measured energy with the reason of missing net figures, and by work phase."""
@@ -469,11 +472,11 @@ def _energy_of(
     causes = quality.withholding(raised, "integral")
     if causes:
         withheld = f"withheld: {', '.join(causes)}"
-    by_phase = phase_energy(run.samples, run.rule, run.window, work_phases, reading, withheld)
+    by_phase = phase_energy(run.samples, run.rule, run.window, work_phases, timing, withheld)
     return energy.model_copy(update={"phases": by_phase})
 
 
-def _lock_in_of(run: _Run, reading: Timing, raised: Sequence[Flag]) -> LockInReport | None:
+def _lock_in_of(run: _Run, timing: Timing, raised: Sequence[Flag]) -> LockInReport | None:
     """Return the energy of a piece; ``None`` for a run without on- and off-steps."""
     plan = run.trace.pattern
     if plan is None:
@@ -482,7 +485,7 @@ def _lock_in_of(run: _Run, reading: Timing, raised: Sequence[Flag]) -> LockInRep
     from .lock_in import lock_in_report
 
     return lock_in_report(
-        plan, run.trace, run.window, run.samples, run.rule, reading.averaging, raised
+        plan, run.trace, run.window, run.samples, run.rule, timing.averaging, raised
     )
 
 
@@ -496,7 +499,7 @@ def _stages_of(trace: RunTrace) -> dict[StageName, Distribution]:
     return stages
 
 
-def identity(
+def report_without_window(
     trace: RunTrace, environment: Environment, samples: WindowSlice | None = None
 ) -> RunReport:
     """Return the part of a report that needs no steady phase."""
@@ -510,7 +513,7 @@ def identity(
     versions = {**environment.versions, **trace.versions}
     changes = {"versions": versions, "telemetry_interval_seconds": seconds}
     known = {
-        **trace.identity(),
+        **trace.shared_fields(),
         "outcome": outcome,
         "reason": reason,
         "ended_ns": trace.ended_ns or max(trace.ends.values(), default=trace.started_ns),

@@ -16,7 +16,7 @@ from .numerics import differences
 from .report import Span
 
 # Of ``widest_gap_ns`` and ``settled``, which have the reasons.
-GAP_INTERVALS = 5
+BRIDGED_GAP_INTERVALS = 5
 GAP_SECONDS = 2.0
 SETTLE_SECONDS = 0.55
 LAG_SECONDS = 0.05
@@ -37,7 +37,7 @@ class Timing(NamedTuple):
     delay: float = LAG_SECONDS
 
     @property
-    def skipped(self) -> float:
+    def certain_after_seconds(self) -> float:
         """Seconds after the start of a window in which a reading may describe the time before."""
         return (self.clock or 0.0) + self.averaging + self.delay
 
@@ -87,7 +87,7 @@ def widest_gap_ns(interval: float) -> float:
     Five intervals, and at least two seconds: a line may be late on a busy machine, but the power
     during a longer silence is unknown.
     """
-    return max(GAP_INTERVALS * interval, GAP_SECONDS * 1e9)
+    return max(BRIDGED_GAP_INTERVALS * interval, GAP_SECONDS * 1e9)
 
 
 def integrate(
@@ -138,12 +138,12 @@ def integrate(
 class WindowEnergy(NamedTuple):
     """Joules of a window, its readings, and the lowest and highest energy hidden at its edges.
 
-    ``edges`` is ``None`` where no limit is known.
+    ``bounds`` is ``None`` where no limit is known.
     """
 
     joules: float
     readings: Curve
-    edges: tuple[float, float] | None
+    bounds: tuple[float, float] | None
 
 
 def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> WindowEnergy | None:  # noqa: B008 - immutable
@@ -163,7 +163,7 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
     """
     times, watts = curve.times_ns, curve.watts
     # A reading exactly at an edge may describe the time outside.
-    first = bisect_right(times, window.begin_ns + round(timing.skipped * 1e9))
+    first = bisect_right(times, window.begin_ns + round(timing.certain_after_seconds * 1e9))
     last = bisect_left(times, window.end_ns - round((timing.clock or 0.0) * 1e9)) - 1
     whole = integrate(times, watts, window.begin_ns, window.end_ns)
     if whole is None:
@@ -191,8 +191,8 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
         apart = abs(change) + _farthest(watts[first], outside) + _farthest(watts[last], beyond)
         moved += timing.clock * apart
     late = (timing.averaging / 2 + timing.delay) * change
-    limits = (min(late, 0.0) - moved, max(late, 0.0) + moved)
-    return WindowEnergy(joules, readings, limits)
+    bounds = (min(late, 0.0) - moved, max(late, 0.0) + moved)
+    return WindowEnergy(joules, readings, bounds)
 
 
 def _farthest(watts: float, others: Sequence[float]) -> float:

@@ -123,7 +123,7 @@ class _Net(NamedTuple):
         return self.joules < -DRIFT_RATIO * abs(gross_joules)
 
 
-def timing(
+def timing_of(
     environment: Environment, clock_seconds: float | None = 0.0, late_seconds: float = 0.0
 ) -> Timing:
     """Return how the readings of a run relate to its window in time.
@@ -160,7 +160,7 @@ def energy_of_parts(
     samples: WindowSlice,
     parts: Sequence[Span],
     rule: RailRule,
-    reading: Timing = Timing(),  # noqa: B008 - immutable
+    timing: Timing = Timing(),  # noqa: B008 - immutable
 ) -> Figure | None:
     """Return the joules of several parts of a window together, without what lies between them.
 
@@ -172,17 +172,17 @@ def energy_of_parts(
     curve = module_curve(samples, rule)
     if curve is None:
         return None
-    measured = _energy_by_part(curve, parts, reading)
+    measured = _energy_by_part(curve, parts, timing)
     if measured is None:
         return None
     sampling = sampling_watts(_joined(measured, parts))
-    if sampling is None or reading.clock is None:
+    if sampling is None or timing.clock is None:
         return None
     bounds = []
     for part in measured:
-        if part.edges is None:
+        if part.bounds is None:
             return None
-        bounds.append(part.edges)
+        bounds.append(part.bounds)
     joules = fsum(part.joules for part in measured)
     seconds = sum(part.seconds for part in parts)
     rounding = _rounding_of_parts(samples, rule, measured)
@@ -191,15 +191,15 @@ def energy_of_parts(
 
 
 def _energy_by_part(
-    curve: Curve, parts: Sequence[Span], reading: Timing
+    curve: Curve, parts: Sequence[Span], timing: Timing
 ) -> list[WindowEnergy] | None:
     """Return the energy of each part; ``None`` if too few readings certainly lie in one of them."""
     measured = []
     for part in parts:
-        energy = window_energy(curve, part, reading)
+        energy = window_energy(curve, part, timing)
         if energy is None or len(energy.readings.times_ns) < 2:
             return None
-        if energy.readings.times_ns[0] <= part.begin_ns + reading.skipped * 1e9:
+        if energy.readings.times_ns[0] <= part.begin_ns + timing.certain_after_seconds * 1e9:
             return None
         measured.append(energy)
     return measured
@@ -238,7 +238,7 @@ def measure_energy(
     phases: Mapping[PhaseName, Span],
     rule: RailRule | None,
     inferences: Figure | None = None,
-    reading: Timing = Timing(),  # noqa: B008 - immutable
+    timing: Timing = Timing(),  # noqa: B008 - immutable
     beats: Sequence[Beat] = (),
     units: Figure | None = None,
 ) -> MeasuredEnergy | None:
@@ -250,17 +250,17 @@ def measure_energy(
         rule: How the rails add up; ``None`` for an unknown board, then without a total.
         inferences: Divisor of the energy, maybe with its limits; ``None`` withholds the figures per
             inference.
-        reading: How readings and phases relate in time; without a known ``clock``, intervals are
+        timing: How readings and phases relate in time; without a known ``clock``, intervals are
             absent.
         beats: Those between work and sampling (``rhythm.folded_rhythm``); none if unknown.
         units: Number of units of work, maybe with its limits; ``None`` withholds energy per unit.
     """
     window = phases["steady"]
     curve = module_curve(samples, rule)
-    idle = _idle_power(curve, phases, reading)
+    idle = _idle_power(curve, phases, timing)
     # The total is measured from the sum of the readings, and not from these figures: its interval
     # follows from how the power of the whole module moves.
-    rails = _energy_by_rail(samples, phases, reading, idle.memory)
+    rails = _energy_by_rail(samples, phases, timing, idle.memory)
     if not rails:
         return None
     if rule is None:
@@ -269,7 +269,7 @@ def measure_energy(
     if curve is None or not set(rule.total) <= rails.keys():
         return MeasuredEnergy(Energy(rule=rule.name, rails=rails))
 
-    counted = counter_total(samples, rule.total, window, reading.clock or 0.0)
+    counted = counter_total(samples, rule.total, window, timing.clock or 0.0)
     energy = Energy(
         rule=rule.name,
         total_rails=rule.total,
@@ -277,9 +277,9 @@ def measure_energy(
         counter_joules=counted and counted.joules,
         counter_edge_joules=counted and counted.edge_joules,
     )
-    integral = _by_integral(samples, curve, rule, window, reading, beats)
+    integral = _by_integral(samples, curve, rule, window, timing, beats)
     # A counter misses nothing between two readings, so it is better than their integral.
-    gross = integral if counted is None else _by_counter(counted, reading)
+    gross = integral if counted is None else _by_counter(counted, timing)
     if gross is None:
         return MeasuredEnergy(energy)
     figures = _gross_figures(gross, rule, window, inferences, units)
@@ -306,25 +306,25 @@ def measure_energy(
 
 
 def _idle_power(
-    curve: Curve | None, phases: Mapping[PhaseName, Span], reading: Timing
+    curve: Curve | None, phases: Mapping[PhaseName, Span], timing: Timing
 ) -> _IdlePower:
     """Return the module's power in the idle phases; no phase for an unknown board."""
     if curve is None:
         return _IdlePower([], None)
-    idle = _idle_phases(curve, phases, reading)
+    idle = _idle_phases(curve, phases, timing)
     if not idle:
         return _IdlePower([], None)
     readings = [phase.readings for phase in idle]
-    return _IdlePower(idle, wander(readings, reading.averaging))
+    return _IdlePower(idle, wander(readings, timing.averaging))
 
 
 def _energy_by_rail(
-    samples: WindowSlice, phases: Mapping[PhaseName, Span], reading: Timing, memory: float
+    samples: WindowSlice, phases: Mapping[PhaseName, Span], timing: Timing, memory: float
 ) -> dict[str, RailEnergy]:
     """Return the energy of each rail that is known over the window."""
     rails: dict[str, RailEnergy] = {}
     for name, column in RAIL_POWER.by_label(samples.columns).items():
-        rail = _rail(samples, name, column, phases, reading, memory)
+        rail = _rail(samples, name, column, phases, timing, memory)
         if rail is not None:
             rails[name] = rail
     return rails
@@ -340,7 +340,7 @@ def _gross_figures(
         "gross_interval": gross.interval,
         "largest_uncertainty": _largest(gross.terms, gross.bounds),
         "offset_joules": rule.offset_watts and rule.offset_watts * window.seconds,
-        **_each("gross_joules_per_inference", gross.joules, gross.interval, inferences),
+        **_per_piece("gross_joules_per_inference", gross.joules, gross.interval, inferences),
         **per_unit("", gross.joules, gross.interval, units),
     }
 
@@ -361,7 +361,7 @@ def _net_figures(
     # both figures are given without an interval.
     is_idle_unknown = net.interval is None and gross.terms is not None
     if not net.has_drifted and not is_idle_unknown:
-        figures |= _each("net_joules_per_inference", net.joules, net.interval, inferences)
+        figures |= _per_piece("net_joules_per_inference", net.joules, net.interval, inferences)
         figures |= per_unit("net_", net.joules, net.interval, units)
     return figures
 
@@ -385,11 +385,11 @@ def _without_net(
     return {"net_reason": reason, "rails": bare}
 
 
-def _by_counter(counted: CounterEnergy, reading: Timing) -> _Gross:
+def _by_counter(counted: CounterEnergy, timing: Timing) -> _Gross:
     """Return the energy by the counters of the total rails."""
     edge = counted.edge_joules
     # Counters are neither sampled nor rounded: the edges are their only error.
-    terms: _Terms | None = None if reading.clock is None else {}
+    terms: _Terms | None = None if timing.clock is None else {}
     return _Gross(counted.joules, "counter", terms, (-edge, edge))
 
 
@@ -398,24 +398,24 @@ def _by_integral(
     curve: Curve,
     rule: RailRule,
     window: Span,
-    reading: Timing,
+    timing: Timing,
     beats: Sequence[Beat],
 ) -> _Gross | None:
     """Return the energy by the readings of power; ``None`` if they do not cover the window."""
-    energy = window_energy(curve, window, reading)
+    energy = window_energy(curve, window, timing)
     if energy is None:
         return None
     sampling = sampling_watts(energy.readings, beats)
-    if sampling is None or reading.clock is None or energy.edges is None:
+    if sampling is None or timing.clock is None or energy.bounds is None:
         return _Gross(energy.joules, "integral", None)
     terms = {
         "sampling": sampling * window.seconds,
-        "quantisation": _rounding(samples, rule, energy.readings) * window.seconds,
+        "quantisation": _rounding_half_width(samples, rule, energy.readings) * window.seconds,
     }
-    return _Gross(energy.joules, "integral", terms, energy.edges)
+    return _Gross(energy.joules, "integral", terms, energy.bounds)
 
 
-def _rounding(
+def _rounding_half_width(
     samples: WindowSlice, rule: RailRule, readings: Curve, *, is_idle: bool = False
 ) -> float:
     """Return half the 95 % interval of the mean of some readings of the total by rounding."""
@@ -446,7 +446,7 @@ def _idle_levels(
     levels = []
     for phase in idle:
         watts = idle_watts(phase.readings, phase.span, memory)
-        rounding = _rounding(samples, rule, phase.readings, is_idle=True)
+        rounding = _rounding_half_width(samples, rule, phase.readings, is_idle=True)
         levels.append(_Level(watts, rounding))
     return levels
 
@@ -538,13 +538,13 @@ def _drift_bounds(difference: float, unsure: float, share: float, window: Span) 
     return (-moved * (1 - share), moved * share)
 
 
-def _idle_phases(curve: Curve, phases: Mapping[PhaseName, Span], reading: Timing) -> list[_Idle]:
+def _idle_phases(curve: Curve, phases: Mapping[PhaseName, Span], timing: Timing) -> list[_Idle]:
     """Return the idle phases with readings, in order of time."""
     idle = []
     for name in IDLE_PHASES:
         if name not in phases:
             continue
-        span = settled(phases[name], reading)
+        span = settled(phases[name], timing)
         readings = idle_readings(curve, span)
         if readings is not None and span.seconds > 0:
             idle.append(_Idle(span, readings))
@@ -577,10 +577,10 @@ def per_unit(
     kind: str, joules: float, interval: Interval | None, units: Figure | None
 ) -> dict[str, object]:
     """Return an energy per unit, and its interval; nothing without units."""
-    return _each(f"{kind}joules_per_unit", joules, interval, units)
+    return _per_piece(f"{kind}joules_per_unit", joules, interval, units)
 
 
-def _each(
+def _per_piece(
     name: str, joules: float, interval: Interval | None, count: Figure | None
 ) -> dict[str, object]:
     """Return an energy per piece of work by its name, and its interval; nothing without a count.
@@ -602,13 +602,13 @@ def _each(
     return {name: joules / count.value, f"{name}_interval": each}
 
 
-def _largest(terms: _Terms | None, edges: _Bounds, drift: _Bounds = (0.0, 0.0)) -> str | None:
+def _largest(terms: _Terms | None, bounds: _Bounds, drift: _Bounds = (0.0, 0.0)) -> str | None:
     """Return the name of the largest error; ``None`` without an interval."""
     if terms is None:
         return None
     widths = {
         **terms,
-        "window_edges": max(-edges[0], edges[1]),
+        "window_edges": max(-bounds[0], bounds[1]),
         "baseline_drift": max(-drift[0], drift[1]),
     }
     return max(widths, key=widths.__getitem__)
@@ -619,21 +619,21 @@ def _rail(
     name: str,
     column: Sequence[float],
     phases: Mapping[PhaseName, Span],
-    reading: Timing,
+    timing: Timing,
     memory: float,
 ) -> RailEnergy | None:
     """Return the energy of one rail; ``None`` if it is not known over the window."""
     window, curve = phases["steady"], known(samples.times_ns, column)
     if window.seconds <= 0:
         return None
-    counted = counter_energy(samples, name, window, reading.clock or 0.0)
-    idle = _idle_phases(curve, phases, reading)
+    counted = counter_energy(samples, name, window, timing.clock or 0.0)
+    idle = _idle_phases(curve, phases, timing)
     levels: list[_Level] = []
     if counted is not None:
         joules = counted.joules
         levels = _counted_levels(samples, (name,), idle)
     else:
-        integral = window_energy(curve, window, reading)
+        integral = window_energy(curve, window, timing)
         if integral is None:
             return None
         joules = integral.joules

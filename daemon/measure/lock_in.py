@@ -140,7 +140,7 @@ def lock_in(
     added = _contrast(steps, _mean)
     if added is None:
         return None
-    half = hypot(added.half, *_rounding(rails, clean))
+    half = hypot(added.half, *_rounding_half_widths(rails, clean))
     work_ns = pieces = 0
     for on_step in on_steps:
         work_ns += on_step.end_ns - on_step.begin_ns
@@ -203,7 +203,7 @@ def _clean_readings(times_ns: Sequence[int], on_steps: Sequence[OnStep], lag: _L
     return clean
 
 
-def _rounding(rails: Sequence[RailReadings], clean: Sequence[slice]) -> list[float]:
+def _rounding_half_widths(rails: Sequence[RailReadings], clean: Sequence[slice]) -> list[float]:
     """Return half the 95 % interval by rounding, of each rail in the on- and in the off-steps."""
     halves = []
     for rail in rails:

@@ -79,7 +79,7 @@ def phase_energy(
     rule: RailRule,
     window: Span,
     phases: Sequence[WorkPhase],
-    reading: Timing,
+    timing: Timing,
     withheld: str | None = None,
 ) -> tuple[PhaseEnergy, ...]:
     """Return the energy of each phase of a window, in the order of their first occurrence.
@@ -89,7 +89,7 @@ def phase_energy(
         rule: How the rails add up.
         window: The window.
         phases: Its phases in order of time, apart from each other.
-        reading: How readings and phases relate in time.
+        timing: How readings and phases relate in time.
         withheld: Why there is no energy, if there may be none.
     """
     columns = RAIL_POWER.by_label(samples.columns)
@@ -98,10 +98,10 @@ def phase_energy(
     if withheld is not None:
         return tuple(_without_energy(name, phase, withheld) for name, phase in named.items())
     curve = total(samples.times_ns, rails)
-    fitted = _by_regression(samples.times_ns, rails, window, named, reading)
+    fitted = _by_regression(samples.times_ns, rails, window, named, timing)
     energies = []
     for name, phase in named.items():
-        joules = _cut(curve, phase.spans, reading)
+        joules = _cut(curve, phase.spans, timing)
         is_cut = joules is not None
         if joules is None:
             # Too short to be cut out: the readings of the whole window may still explain it.
@@ -169,29 +169,31 @@ def _interval(
     return Interval(low=joules.low - half, high=joules.high + half)
 
 
-def _cut(curve: Curve, spans: Sequence[WorkPhase], reading: Timing) -> _PhaseJoules | None:
+def _cut(curve: Curve, spans: Sequence[WorkPhase], timing: Timing) -> _PhaseJoules | None:
     """Return the energy of spans if each has enough readings that are certainly inside."""
     joules: list[float] = []
     lows: list[float] = []
     highs: list[float] = []
     halves: list[float] = []
     for span in spans:
-        first = bisect_right(curve.times_ns, span.begin_ns + round(reading.skipped * 1e9))
-        last = bisect_left(curve.times_ns, span.end_ns - round((reading.clock or 0.0) * 1e9))
-        if last - first < FEWEST_POINTS or reading.clock is None:
+        first = bisect_right(
+            curve.times_ns, span.begin_ns + round(timing.certain_after_seconds * 1e9)
+        )
+        last = bisect_left(curve.times_ns, span.end_ns - round((timing.clock or 0.0) * 1e9))
+        if last - first < FEWEST_POINTS or timing.clock is None:
             return None
         near = inside(curve.times_ns, span)
         near = slice(max(near.start - 2, 0), near.stop + 2)
         around = Curve(curve.times_ns[near], curve.watts[near])
-        energy = window_energy(around, span, reading)
-        if energy is None or energy.edges is None:
+        energy = window_energy(around, span, timing)
+        if energy is None or energy.bounds is None:
             return None
         sampling = sampling_watts(energy.readings)
         if sampling is None:
             return None
         joules.append(energy.joules)
-        lows.append(energy.edges[0])
-        highs.append(energy.edges[1])
+        lows.append(energy.bounds[0])
+        highs.append(energy.bounds[1])
         halves.append(sampling * span.seconds)
     total_joules = fsum(joules)
     low, high = total_joules + fsum(lows), total_joules + fsum(highs)
@@ -203,24 +205,24 @@ def _by_regression(
     rails: Sequence[Sequence[float]],
     window: Span,
     named: dict[str, _Phase],
-    reading: Timing,
+    timing: Timing,
 ) -> dict[str, _PhaseJoules]:
     """Return the energy of each phase that is long and frequent enough for the readings.
 
     The others count as unmarked time. Each rail has a delay of its own.
     """
-    if reading.clock is None:
+    if timing.clock is None:
         return {}
     fewest_seconds = FEWEST_READINGS * (interval_ns(times_ns) or 0.0) / 1e9
     fitted: dict[str, _Phase] = {}
     for name, phase in named.items():
-        if phase.seconds > max(fewest_seconds, reading.delay * len(phase.spans)):
+        if phase.seconds > max(fewest_seconds, timing.delay * len(phase.spans)):
             fitted[name] = phase
     if not fitted:
         return {}
     by_rail = []
     for watts in rails:
-        rail = _regressed(known(times_ns, watts), window, [*fitted.values()], reading)
+        rail = _regressed(known(times_ns, watts), window, [*fitted.values()], timing)
         if not rail:
             return {}
         by_rail.append(rail)
@@ -232,7 +234,7 @@ def _by_regression(
 
 
 def _regressed(
-    curve: Curve, window: Span, phases: Sequence[_Phase], reading: Timing
+    curve: Curve, window: Span, phases: Sequence[_Phase], timing: Timing
 ) -> list[_PhaseJoules]:
     """Return the energy of a rail in each phase; nothing if the readings are too few.
 
@@ -241,8 +243,8 @@ def _regressed(
     reading to reading. Those that explain the readings nearly as well as the best are likely, and
     so are its neighbours. Their intervals are joined.
     """
-    clock_ns, delay_ns = (reading.clock or 0.0) * 1e9, reading.delay * 1e9
-    width_ns = max(reading.averaging * 1e9, MOMENT_NS)
+    clock_ns, delay_ns = (timing.clock or 0.0) * 1e9, timing.delay * 1e9
+    width_ns = max(timing.averaging * 1e9, MOMENT_NS)
     first = bisect_right(curve.times_ns, window.begin_ns + clock_ns + delay_ns + width_ns)
     whole = slice(first, bisect_left(curve.times_ns, window.end_ns - clock_ns))
     readings = Curve(curve.times_ns[whole], curve.watts[whole])

@@ -19,7 +19,7 @@ from .utilization import clock_figures, zone_figures
 
 # The limits of the flags; docs/measurement.md has them for users, with the reasons.
 MINIMUM_SECONDS, MINIMUM_SAMPLES, MINIMUM_INFERENCES = 10.0, 100, 200
-GAP_INTERVALS = 2.5
+FLAGGED_GAP_INTERVALS = 2.5
 DRIFT_RATIO = 0.05
 WALL_STEP_NS = 50_000_000
 WALL_SLEW_RATIO = 0.001
@@ -57,10 +57,10 @@ def timed(samples: WindowSlice) -> WindowSlice:
     late = samples.columns.get(LATE_SECONDS.column(), ())
     longest = widest_gap_ns(interval_ns(samples.times_ns) or 0.0) / 1e9
     # An unknown lateness, NaN, is not greater than the limit.
-    timed = [position for position, seconds in enumerate(late) if not seconds > longest]
-    if len(timed) == len(late):
+    usable = [position for position, seconds in enumerate(late) if not seconds > longest]
+    if len(usable) == len(late):
         return samples
-    return samples.only(timed)
+    return samples.only(usable)
 
 
 def insufficient_samples(
@@ -165,7 +165,7 @@ def telemetry_gap(times_ns: Sequence[int], window: Span) -> bool:
         return True
     for before, after in pairwise(times_ns):
         is_in_window = after > window.begin_ns and before < window.end_ns
-        if is_in_window and after - before > GAP_INTERVALS * interval:
+        if is_in_window and after - before > FLAGGED_GAP_INTERVALS * interval:
             return True
     return False
 

@@ -119,7 +119,7 @@ class RunTrace:
     pattern: Pattern | None = None
     on_steps: tuple[OnStep, ...] = ()
 
-    def identity(self) -> dict[str, Any]:
+    def shared_fields(self) -> dict[str, Any]:
         """Return what a report takes over as it is: the fields of both that have one name."""
         fields: dict[str, Any] = {}
         for name in RunReport.model_fields:

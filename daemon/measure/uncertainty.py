@@ -212,12 +212,12 @@ def quantisation_watts(watts: Sequence[float], step: float, *, is_idle: bool = F
     variance = 0.0
     for group in groups:
         share = len(group) / len(watts)
-        variance += share * share * _rounding(group, step, is_idle=is_idle)
+        variance += share * share * _rounding_variance(group, step, is_idle=is_idle)
     runs = _run_count(watts, step / 4)
     return NORMAL_95 * math.sqrt(max(variance, single / runs))
 
 
-def _rounding(group: Sequence[float], step: float, *, is_idle: bool) -> float:
+def _rounding_variance(group: Sequence[float], step: float, *, is_idle: bool) -> float:
     """Return the variance of the rounding error of the mean of one group of levels."""
     single = step * step / 12
     width = group[-1] - group[0]

@@ -32,9 +32,9 @@ from ...parsers.inference.events import (
 from ...parsers.rails import RailRule
 from ...parsers.values import DLAS
 from ..export.snapshot import LiveState, Snapshot
-from ..measure.correlate import correlate, identity
+from ..measure.correlate import correlate, report_without_window
 from ..measure.energy import EnergyCounters
-from ..measure.energy_report import timing
+from ..measure.energy_report import timing_of
 from ..measure.report import Environment, RunReport, Span
 from ..measure.run_text import run_line
 from ..measure.timeline import Timeline
@@ -341,7 +341,7 @@ class Session:
             raise UserError(what, "name them under board: in the configuration")
         from ..measure.lock_in import pattern
 
-        averaging, seed = timing(self.environment).averaging, randbits(32)
+        averaging, seed = timing_of(self.environment).averaging, randbits(32)
         return Pattern(seconds, seed, pattern(seconds, interval, averaging, seed))
 
     def begin(self, trace: RunTrace, reason: str) -> None:
@@ -349,7 +349,7 @@ class Session:
         failed: dict[str, object] = {"outcome": "failed", "reason": reason}
         if self.environment.simulated:
             failed["quality"] = ("simulated",)
-        self.store.begin(identity(trace, self.environment).model_copy(update=failed))
+        self.store.begin(report_without_window(trace, self.environment).model_copy(update=failed))
 
     def pair(self, trace: RunTrace) -> RunReport:
         """Return the report of a run, paired with the telemetry of its window."""

@@ -40,7 +40,7 @@ PHASES = {
 
 
 def measured(clock, cut=None):
-    found = measure_energy(cut or telemetry(), PHASES, RULE, reading=Timing(clock=clock))
+    found = measure_energy(cut or telemetry(), PHASES, RULE, timing=Timing(clock=clock))
     return found.energy
 
 
@@ -81,7 +81,7 @@ def test_net_energy_per_inference_needs_its_interval_if_gross_has_one(clock, idl
     """Without any interval, as in a log of unknown clock, both figures are given without one."""
     phases = {name: PHASES[name] for name in ("steady", *idle_phases)}
     found = measure_energy(
-        telemetry(), phases, RULE, Figure(value=300.0), reading=Timing(clock=clock)
+        telemetry(), phases, RULE, Figure(value=300.0), timing=Timing(clock=clock)
     )
     energy = found.energy
     assert energy.gross_joules_per_inference is not None
@@ -116,7 +116,7 @@ def test_window_without_a_certain_reading_has_no_edges():
     curve = Curve([round(0.1 * i * S) for i in range(100)], [5.0] * 100)
     found = window_energy(curve, span(3.0, 3.1))
     assert found.joules == pytest.approx(0.5)
-    assert found.edges is None
+    assert found.bounds is None
 
 
 def test_idle_phase_leaves_out_what_an_unsure_clock_may_add():

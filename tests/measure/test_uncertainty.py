@@ -239,7 +239,7 @@ def test_steps_at_the_edges_are_not_in_the_figure(interval, late):
     curve, window = worked(0.33, 20.71, interval, late)
     found = window_energy(curve, window)
     assert found.joules == pytest.approx(15.0 * window.seconds)
-    assert found.edges == (0, 0)
+    assert found.bounds == (0, 0)
 
 
 @pytest.mark.parametrize("averaging", [0.13, 0.5, 1.0])
@@ -251,7 +251,7 @@ def test_readings_that_average_are_left_out_at_the_begin(averaging):
     ]
     found = window_energy(Curve(curve.times_ns, mean), window, Timing(averaging=averaging))
     assert found.joules == pytest.approx(300.0)
-    low, high = found.edges
+    low, high = found.bounds
     assert high - low < 0.1
 
 
@@ -260,7 +260,7 @@ def test_rising_power_is_read_too_late():
     watts = [20 + t / SECOND - 0.05 for t in times]
     window = span(5, 30)
     found = window_energy(Curve(times, watts), window)
-    low, high = found.edges
+    low, high = found.bounds
     assert found.joules + low <= 20 * 25 + (30**2 - 5**2) / 2 <= found.joules + high
     assert high - low < 0.02 * found.joules
 
@@ -301,13 +301,13 @@ def test_the_simulated_board_agrees():
 
 def test_a_coarse_clock_may_have_moved_either_edge():
     curve, window = worked(5.0, 15.0)
-    low, high = window_energy(curve, window, Timing(clock=0.5)).edges
+    low, high = window_energy(curve, window, Timing(clock=0.5)).bounds
     assert low <= -0.5 * 10
     assert high >= 0.5 * 10
     quiet = window_energy(
         Curve(curve.times_ns, [5.0] * len(curve.watts)), window, Timing(clock=0.5)
     )
-    assert quiet.edges == (0, 0)
+    assert quiet.bounds == (0, 0)
 
 
 def wandering(rng, seconds, memory, deviation, interval=0.11):

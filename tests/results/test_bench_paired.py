@@ -10,7 +10,7 @@ from tegrascope.daemon.measure.report import Environment, Span
 from tegrascope.parsers.rails import RailRule
 from tegrascope.workbench.results.paired import (
     Readings,
-    RoundPower,
+    RoundReadings,
     difference_of_rounds,
     power_of,
 )
@@ -56,7 +56,7 @@ def rounds(
 
         side = name == "B"
         found[name].append(
-            RoundPower(
+            RoundReadings(
                 15.0,
                 counts[side],
                 [step],

@@ -20,7 +20,7 @@ from tegrascope.workbench.results.caveats import (
     caveats_of_machine,
     int8_slower,
 )
-from tegrascope.workbench.results.paired import Readings, RoundPower
+from tegrascope.workbench.results.paired import Readings, RoundReadings
 from tegrascope.workbench.results.records import AcceleratorResult, ClockRange, Figure
 from tegrascope.workbench.results.summary import Measured, Round, summarise
 
@@ -113,7 +113,7 @@ def with_power(reports, watts):
             return Readings(times, [[power + 0.001 * (i % 3) for i in range(len(times))]])
 
         idle = [readings(0, 7, 5.0), readings(22, 7, 5.0)]
-        power = RoundPower(15.0, one.inferences, [0.001], readings(7, 15, 5.0 + watts), idle)
+        power = RoundReadings(15.0, one.inferences, [0.001], readings(7, 15, 5.0 + watts), idle)
         rounds.append(Round(one, power=power))
     return rounds
 

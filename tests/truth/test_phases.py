@@ -41,8 +41,8 @@ def _found(watts_at, phases, seconds=60.0, step=0.1, **options):
     ]
     window = Span(begin_ns=0, end_ns=round(seconds * 1e9))
     samples = WindowSlice(times, times, columns)
-    reading = options.pop("reading", Timing())
-    found = phase_energy(samples, RULE, window, spans, reading, **options)
+    timing = options.pop("timing", Timing())
+    found = phase_energy(samples, RULE, window, spans, timing, **options)
     return {one.name: one for one in found}
 
 
@@ -67,7 +67,7 @@ def test_phases_of_a_withheld_run_have_the_reason():
 
 
 def test_without_a_known_clock_there_is_no_energy():
-    found = _found(lambda _: 10.0, TURNS, reading=Timing(clock=None))
+    found = _found(lambda _: 10.0, TURNS, timing=Timing(clock=None))
     assert all(one.gross_joules is None and one.reason for one in found.values())
 
 

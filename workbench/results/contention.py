@@ -9,7 +9,7 @@ from statistics import median
 from typing import NamedTuple, TypeAlias, get_args
 
 from ...daemon.measure.blocks import WindowSlice
-from ...daemon.measure.energy_report import IDLE_PHASES, MeasuredEnergy, measure_energy, timing
+from ...daemon.measure.energy_report import IDLE_PHASES, MeasuredEnergy, measure_energy, timing_of
 from ...daemon.measure.figures import (
     Kind,
     difference,
@@ -116,8 +116,8 @@ def join_runs(
     is_disturbed = (busiest_gpu_ratio(cut, idle) or 0.0) > BUSY_RATIO
     if is_disturbed:
         phases = {"steady": window}
-    reading = timing(environment, late_seconds=late_seconds(cut))
-    measured = measure_energy(cut, phases, rule, None, reading)
+    timing = timing_of(environment, late_seconds=late_seconds(cut))
+    measured = measure_energy(cut, phases, rule, None, timing)
     latencies, counts, rates = [], [], []
     for report, trace in runs:
         of_run = trace.completed(window)[1]

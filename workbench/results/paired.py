@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeAlias
 
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.energy import Curve, settled
-from ...daemon.measure.energy_report import IDLE_PHASES, timing
+from ...daemon.measure.energy_report import IDLE_PHASES, timing_of
 from ...daemon.measure.numerics import NORMAL_95, dot, inverse, student
 from ...daemon.measure.quality import late_seconds, timed
 from ...daemon.measure.report import Environment, Figure, RunReport, Span
@@ -39,7 +39,7 @@ _PASSES = 8
 _WIDER = 1.38
 
 
-class RoundPower(NamedTuple):
+class RoundReadings(NamedTuple):
     """The readings of a round by the rails of the module, shape (rails, n).
 
     ``idle`` are the settled idle phases, each with its times; ``steps`` are those of the rails.
@@ -66,7 +66,7 @@ class Readings(NamedTuple):
 
 def power_of(
     cut: WindowSlice, report: RunReport, rule: RailRule | None, environment: Environment
-) -> RoundPower | None:
+) -> RoundReadings | None:
     """Return the readings of a run in its steady phase and its idle phases.
 
     ``None`` if the rails do not add up to the module, or without two settled idle phases.
@@ -80,19 +80,19 @@ def power_of(
     for at, *watts in zip(cut.times_ns, *rails, strict=True):
         if not any(map(isnan, watts)):
             rows.append((at, watts))
-    reading = timing(environment, late_seconds=late_seconds(cut))
+    timing = timing_of(environment, late_seconds=late_seconds(cut))
     window = report.phases["steady"]
-    late = window.begin_ns + round(reading.skipped * 1e9)
-    work = _within(rows, Span(begin_ns=min(late, window.end_ns), end_ns=window.end_ns))
+    certain_ns = window.begin_ns + round(timing.certain_after_seconds * 1e9)
+    work = _within(rows, Span(begin_ns=min(certain_ns, window.end_ns), end_ns=window.end_ns))
     idle = []
     for phase in IDLE_PHASES:
         if phase in report.phases:
-            idle.append(_within(rows, settled(report.phases[phase], reading)))
+            idle.append(_within(rows, settled(report.phases[phase], timing)))
     fewest = min(len(readings.times_ns) for readings in (work, *idle))
     if fewest < FEWEST_POINTS or len(idle) < 2:
         return None
     steps = [rule.step_watts(name) for name in rule.total]
-    return RoundPower(window.seconds, report.inferences, steps, work, idle)
+    return RoundReadings(window.seconds, report.inferences, steps, work, idle)
 
 
 def _within(rows: Sequence[tuple[int, Sequence[float]]], span: Span) -> Readings:
@@ -115,16 +115,16 @@ def _watts(readings: Readings) -> float:
 Rows: TypeAlias = Sequence[Sequence[float]]
 
 
-def _products(one: Sequence[float], other: Sequence[float]) -> list[float]:
-    return [a * b for a, b in zip(one, other, strict=True)]
+def _products(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    return [a * b for a, b in zip(first, second, strict=True)]
 
 
 def _scaled(row: Sequence[float], factor: float) -> list[float]:
     return [factor * value for value in row]
 
 
-def _sums(one: Sequence[float], other: Sequence[float]) -> list[float]:
-    return [a + b for a, b in zip(one, other, strict=True)]
+def _sums(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    return [a + b for a, b in zip(first, second, strict=True)]
 
 
 def _dots(rows: Rows, vector: Sequence[float]) -> list[float]:
@@ -132,8 +132,8 @@ def _dots(rows: Rows, vector: Sequence[float]) -> list[float]:
     return [dot(row, vector) for row in rows]
 
 
-def _squared_distance(one: Sequence[float], other: Sequence[float]) -> float:
-    return fsum((a - b) ** 2 for a, b in zip(one, other, strict=True))
+def _squared_distance(first: Sequence[float], second: Sequence[float]) -> float:
+    return fsum((a - b) ** 2 for a, b in zip(first, second, strict=True))
 
 
 def _gains(design: Rows, weights: Sequence[float], counts: Sequence[float]) -> list[list[float]]:
@@ -242,7 +242,7 @@ def _next_variance(groups: Sequence[_Rounded], step: float) -> float:
     return max(fsum(squares) / count, (step / 12) ** 2)
 
 
-def _rounding(groups: Sequence[_Rounded], variance: float, step: float) -> float:
+def _rounding_deviation(groups: Sequence[_Rounded], variance: float, step: float) -> float:
     """Return the standard deviation of the mean of rounded readings with noise of a variance.
 
     Readings that never differ show no noise.
@@ -286,7 +286,7 @@ def _fit(design: Rows, readings: Rows, idle_count: int, step: float) -> _Fit:
     level and noise. So it resolves the share of the rounding that the readings tell of. A few
     passes are enough; more would follow the rare reading that differs from all others.
     """
-    groups = [_Rounded(one, step) for one in readings]
+    groups = [_Rounded(of_group, step) for of_group in readings]
     idle, work = groups[:idle_count], groups[idle_count:]
     counts = list(map(len, readings))
     plain = _gains(design, counts, counts)
@@ -315,8 +315,9 @@ def _fit(design: Rows, readings: Rows, idle_count: int, step: float) -> _Fit:
         weights.append(group.count * group.known_share / (1 - rest))
         residuals.append(group.residuals)
     rounding = (
-        _rounding(idle, idle_variance, step) * fmean(unresolved[:idle_count]),
-        _rounding(work, max(idle_variance, work_variance), step) * fmean(unresolved[idle_count:]),
+        _rounding_deviation(idle, idle_variance, step) * fmean(unresolved[:idle_count]),
+        _rounding_deviation(work, max(idle_variance, work_variance), step)
+        * fmean(unresolved[idle_count:]),
     )
     return _Fit(coefficients, residuals, _gains(design, weights, counts), rounding)
 
@@ -326,15 +327,15 @@ def _fit(design: Rows, readings: Rows, idle_count: int, step: float) -> _Fit:
 
 @dataclass(frozen=True)
 class _Bench:
-    """The rounds of two accelerators: first all of the one, then all of the other."""
+    """The rounds of two accelerators."""
 
-    here: Sequence[RoundPower]
-    there: Sequence[RoundPower]
+    first: Sequence[RoundReadings]
+    second: Sequence[RoundReadings]
 
     @cached_property
-    def runs(self) -> list[RoundPower]:
-        """All rounds."""
-        return [*self.here, *self.there]
+    def runs(self) -> list[RoundReadings]:
+        """All rounds: first those of the first accelerator, then those of the second."""
+        return [*self.first, *self.second]
 
     @cached_property
     def works(self) -> list[Readings]:
@@ -352,7 +353,7 @@ class _Bench:
     @cached_property
     def seconds_per_inference(self) -> tuple[float, float]:
         """Seconds per inference of either side, over all of its rounds."""
-        return _seconds_per_inference(self.here), _seconds_per_inference(self.there)
+        return _seconds_per_inference(self.first), _seconds_per_inference(self.second)
 
     @cached_property
     def _span(self) -> tuple[float, float]:
@@ -361,7 +362,7 @@ class _Bench:
         centre = fmean(middles)
         return centre, max(max(middles) - centre, centre - min(middles))
 
-    def late(self, readings: Readings) -> float:
+    def place(self, readings: Readings) -> float:
         """Return the place of readings along the bench, from -1 to 1 for the rounds."""
         centre, reach = self._span
         return (readings.middle - centre) / reach
@@ -371,17 +372,18 @@ class _Bench:
 
         ``values`` of the rounds give that proportion.
         """
-        count = len(self.here)
-        one, other = fmean(values[:count]), fmean(values[count:])
-        one_share, other_share = 1.0, 1.0
-        if min(one, other) > 0:
-            one_share, other_share = one / max(one, other), other / max(one, other)
+        count = len(self.first)
+        first_level, second_level = fmean(values[:count]), fmean(values[count:])
+        first_share, second_share = 1.0, 1.0
+        if min(first_level, second_level) > 0:
+            highest = max(first_level, second_level)
+            first_share, second_share = first_level / highest, second_level / highest
         rows = []
         for number, work in enumerate(self.works):
             if number < count:
-                rows.append([1.0, 0.0, one_share * self.late(work)])
+                rows.append([1.0, 0.0, first_share * self.place(work)])
             else:
-                rows.append([0.0, 1.0, other_share * self.late(work)])
+                rows.append([0.0, 1.0, second_share * self.place(work)])
         return rows
 
     def design(self) -> list[list[float]]:
@@ -390,9 +392,9 @@ class _Bench:
         added = [_watts(work) - quiet for work in self.works]
         rows = []
         for phase in self.idle:
-            rows.append([1.0, self.late(phase), 0.0, 0.0, 0.0])
+            rows.append([1.0, self.place(phase), 0.0, 0.0, 0.0])
         for work, row in zip(self.works, self.work_design(added), strict=True):
-            rows.append([1.0, self.late(work), *row])
+            rows.append([1.0, self.place(work), *row])
         return rows
 
     def fits(self) -> list[_Fit]:
@@ -405,7 +407,7 @@ class _Bench:
         return fits
 
 
-def _seconds_per_inference(rounds: Sequence[RoundPower]) -> float:
+def _seconds_per_inference(rounds: Sequence[RoundReadings]) -> float:
     seconds, inferences = 0.0, 0
     for run in rounds:
         seconds += run.seconds
@@ -413,20 +415,22 @@ def _seconds_per_inference(rounds: Sequence[RoundPower]) -> float:
     return seconds / inferences
 
 
-def difference_of_rounds(here: Sequence[RoundPower], there: Sequence[RoundPower]) -> Figure | None:
-    """Return the net energy per inference of ``there`` less that of ``here``, in joules.
+def difference_of_rounds(
+    first: Sequence[RoundReadings], second: Sequence[RoundReadings]
+) -> Figure | None:
+    """Return the net energy per inference of ``second`` less that of ``first``, in joules.
 
     ``None`` for fewer than two rounds of either, for rails of different steps, and for a round
     without inferences.
     """
-    if min(len(here), len(there)) < 2:
+    if min(len(first), len(second)) < 2:
         return None
-    if any(run.steps != here[0].steps or not run.inferences for run in (*here, *there)):
+    if any(run.steps != first[0].steps or not run.inferences for run in (*first, *second)):
         return None
-    bench = _Bench(here, there)
+    bench = _Bench(first, second)
     fits = bench.fits()
-    one, other = bench.seconds_per_inference
-    contrast = [0.0, 0.0, -one, other, 0.0]
+    first_seconds, second_seconds = bench.seconds_per_inference
+    contrast = [0.0, 0.0, -first_seconds, second_seconds, 0.0]
     value = fsum(_dots([fit.coefficients for fit in fits], contrast))
     within = _variance_within(bench, fits, contrast)
     between, freedom = _variance_between(bench, fits)
@@ -446,11 +450,12 @@ def _variance_within(bench: _Bench, fits: Sequence[_Fit], contrast: Sequence[flo
     idle, work = errors[: len(bench.idle)], errors[len(bench.idle) :]
     idle_half = wander(idle).watts([1.0] * len(idle), inf)
     work_half = wander(work).watts([1.0] * len(work), inf)
-    one, other = bench.seconds_per_inference
+    first_seconds, second_seconds = bench.seconds_per_inference
     rounding = []
     for fit in fits:
         idle_rounding, work_rounding = fit.rounding
-        rounding += [(one - other) * idle_rounding, hypot(one, other) * work_rounding]
+        rounding.append((first_seconds - second_seconds) * idle_rounding)
+        rounding.append(hypot(first_seconds, second_seconds) * work_rounding)
     return (hypot(idle_half, work_half) / NORMAL_95) ** 2 + hypot(*rounding) ** 2
 
 
@@ -461,8 +466,8 @@ def _variance_between(bench: _Bench, fits: Sequence[_Fit]) -> tuple[float, int]:
     """
     joules = []
     for run in bench.runs:
-        late = bench.late(run.work)
-        idle = fsum(fit.coefficients[0] + fit.coefficients[1] * late for fit in fits)
+        place = bench.place(run.work)
+        idle = fsum(fit.coefficients[0] + fit.coefficients[1] * place for fit in fits)
         joules.append((_watts(run.work) - idle) * run.seconds / run.inferences)
     design, once = bench.work_design(joules), [1.0] * len(joules)
     gains = _gains(design, once, once)
@@ -482,5 +487,5 @@ def _heat(bench: _Bench) -> float:
     for run in bench.runs:
         before.append(_watts(run.idle[0]))
         after.append(_watts(run.idle[1]))
-    one, other = bench.seconds_per_inference
-    return abs(fmean(after) - fmean(before)) / 2 * abs(one - other)
+    first_seconds, second_seconds = bench.seconds_per_inference
+    return abs(fmean(after) - fmean(before)) / 2 * abs(first_seconds - second_seconds)

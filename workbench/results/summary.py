@@ -39,7 +39,7 @@ from ...daemon.measure.utilization import clock_figures
 from ...daemon.measure.winner import judge
 from ...parsers.inference.events import StageName
 from .caveats import caveats_of
-from .paired import RoundPower, difference_of_rounds
+from .paired import RoundReadings, difference_of_rounds
 from .records import (
     AcceleratorResult,
     BenchFlag,
@@ -106,7 +106,7 @@ class Round:
     device_ns: "array[int]" = field(default_factory=lambda: array("q"))
     stages_ns: "Mapping[StageName, array[int]]" = field(default_factory=dict)
     clocks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    power: RoundPower | None = None
+    power: RoundReadings | None = None
 
 
 @dataclass
@@ -342,7 +342,7 @@ def _state(rounds: Sequence[Round]) -> dict[str, Any]:
     }
 
 
-def _powers(rounds: Sequence[Round]) -> list[RoundPower]:
+def _powers(rounds: Sequence[Round]) -> list[RoundReadings]:
     """Return the readings of the rounds whose energy is published.
 
     Return an empty list if one of them has no readings, or if a counter gave its energy: a rhythm
@@ -447,7 +447,7 @@ def _candidates(goal: Goal, results: Sequence[AcceleratorResult]) -> list[_Candi
 def decide(
     goal: Goal,
     results: Sequence[AcceleratorResult],
-    powers: Mapping[Device, Sequence[RoundPower]],
+    powers: Mapping[Device, Sequence[RoundReadings]],
 ) -> GoalResult:
     """Name the winner of a goal, if it is known to be better than the next.
 

@@ -14,7 +14,7 @@ from ...collectors.board.boards import find_rail_rule, rail_rules
 from ...daemon.measure import quality
 from ...daemon.measure.correlate import correlate
 from ...daemon.measure.energy import interval_ns
-from ...daemon.measure.energy_report import energy_of_parts, timing
+from ...daemon.measure.energy_report import energy_of_parts, timing_of
 from ...daemon.measure.report import Environment, Flag, RunReport, Span
 from ...daemon.measure.trace import RunTrace
 from ...parsers.errors import UserError
@@ -256,8 +256,8 @@ def _in_flight(placed: _Placed, report: RunReport, rule: RailRule | None) -> dic
     parts = []
     for begin_ns, end_ns in times:
         parts.append(Span(begin_ns=begin_ns + placed.behind_ns, end_ns=end_ns + placed.behind_ns))
-    reading = timing(report.environment, placed.clock_seconds(), quality.late_seconds(cut))
-    joules = energy_of_parts(quality.timed(cut), parts, rule, reading)
+    timing = timing_of(report.environment, placed.clock_seconds(), quality.late_seconds(cut))
+    joules = energy_of_parts(quality.timed(cut), parts, rule, timing)
     seconds = sum(part.seconds for part in parts)
     figure = joules and joules.model_dump()
     return {"in_flight": {"seconds": seconds, "parts": len(parts), "joules": figure}}
