@@ -33,10 +33,10 @@ from ...parsers.rails import RailRule
 from ...parsers.values import DLAS
 from ..export.snapshot import LiveState, Snapshot
 from ..measure.correlate import correlate, report_without_window
-from ..measure.energy import EnergyCounters
 from ..measure.energy_report import timing_of
 from ..measure.report import Environment, RunReport, Span
 from ..measure.run_text import run_line
+from ..measure.running_energy import EnergyCounters
 from ..measure.timeline import Timeline
 from ..measure.trace import Pattern, RunTrace
 from ..settings.config import Limits, Telemetry, Workload, new_run_id
@@ -193,6 +193,7 @@ class Session:
             Snapshot(environment=environment or Environment(), limits=limits or Limits())
         )
         self.timeline = Timeline() if timeline is None else timeline
+        # For the exported counters only: the energy of a run is ``measure_energy``.
         self.energy = EnergyCounters()
         self.load = LoadBoard()
         self.times = RunTimes(self._look_at_processes)

@@ -20,8 +20,8 @@ from ...parsers.rails import RailRule
 from ...parsers.records import Sample, flatten, has_root_fields
 from ...parsers.signals import GPU_LOAD, GPU_LOAD_NVML, LATE_SECONDS, SHARED, by_name, split
 from ..export.snapshot import LiveState, SourceState
-from ..measure.energy import EnergyCounters
 from ..measure.report import Environment
+from ..measure.running_energy import EnergyCounters
 from ..measure.timeline import Timeline
 from ..settings.config import Config, Telemetry
 

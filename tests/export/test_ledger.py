@@ -3,8 +3,8 @@
 import threading
 
 from tegrascope.daemon.export.snapshot import LiveState, Snapshot, WorkloadState
-from tegrascope.daemon.measure.energy import EnergyCounters
 from tegrascope.daemon.measure.report import Environment, RunReport
+from tegrascope.daemon.measure.running_energy import EnergyCounters
 
 
 def report(run_id: str, workload: str) -> RunReport:

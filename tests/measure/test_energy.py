@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.energy import (
     Curve,
-    EnergyCounters,
     Timing,
     idle_readings,
     idle_watts,
@@ -17,6 +16,7 @@ from tegrascope.daemon.measure.energy import (
     total,
 )
 from tegrascope.daemon.measure.report import Span
+from tegrascope.daemon.measure.running_energy import EnergyCounters
 from tegrascope.parsers.signals import RAIL_POWER
 
 SECOND = 1_000_000_000

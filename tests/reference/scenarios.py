@@ -8,8 +8,8 @@ from typing import Any
 from tegrascope import parse_line
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.correlate import correlate
-from tegrascope.daemon.measure.energy import EnergyCounters
 from tegrascope.daemon.measure.report import Environment, Span
+from tegrascope.daemon.measure.running_energy import EnergyCounters
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.measure.trace import RunTrace
 from tegrascope.parsers.inference.events import parse_run_event

@@ -10,8 +10,8 @@ import pytest
 from tegrascope.collectors.base import Stamped
 from tegrascope.collectors.lines.collector import TegrastatsCollector
 from tegrascope.daemon.export.snapshot import LiveState, Snapshot
-from tegrascope.daemon.measure.energy import EnergyCounters
 from tegrascope.daemon.measure.report import Span
+from tegrascope.daemon.measure.running_energy import EnergyCounters
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.measure.utilization import telemetry
 from tegrascope.daemon.session.telemetry import TelemetryFeed

@@ -25,7 +25,7 @@ from tegrascope.collectors.processes.watch import ProcessWatch
 from tegrascope.collectors.simulator.board import SimulatedKernel, SimulatorSource
 from tegrascope.daemon.export.otlp import OtlpExport
 from tegrascope.daemon.export.snapshot import LiveState, Snapshot
-from tegrascope.daemon.measure.energy import EnergyCounters
+from tegrascope.daemon.measure.running_energy import EnergyCounters
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.telemetry import TelemetryFeed
 from tegrascope.daemon.settings.config import Otlp

@@ -11,7 +11,7 @@ from tegrascope.collectors.lines.program import ProcessSource
 from tegrascope.collectors.simulator.board import JumpClock, SimulatorSource
 from tegrascope.daemon.export.metrics import Page
 from tegrascope.daemon.export.snapshot import LiveState, Snapshot
-from tegrascope.daemon.measure.energy import EnergyCounters
+from tegrascope.daemon.measure.running_energy import EnergyCounters
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.session.telemetry import TelemetryFeed
 from tegrascope.parsers.signals import DLA_TRACE_ERRORS, FAN_SPEED, GPU_LOAD, LATE_SECONDS, Column

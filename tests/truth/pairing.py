@@ -24,8 +24,8 @@ from tegrascope.collectors.lines.collector import TegrastatsCollector
 from tegrascope.daemon.export.snapshot import LiveState, Snapshot
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.correlate import correlate
-from tegrascope.daemon.measure.energy import EnergyCounters
 from tegrascope.daemon.measure.report import Environment, Span
+from tegrascope.daemon.measure.running_energy import EnergyCounters
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.measure.trace import RunTrace
 from tegrascope.daemon.session.telemetry import TelemetryFeed
