@@ -1,4 +1,24 @@
-"""Whether the samples of a window keep step with the work in it."""
+"""Whether the samples of a window keep step with the work in it.
+
+Words:
+
+- beat: the slow cycle that samples show of a rhythm that they are too rare for.
+- fold: a multiple of the sampling frequency, the first to third. A rhythm at a fold is met always
+  at the same moment and looks constant; one near a fold looks slow, and the distance is the beat.
+- half: a frequency near a fold, in half cycles per window away from it: half 3 is 1.5 cycles.
+- line: strength of a rhythm in the starts of the inferences, from 0 to 1 (all at one moment of it).
+- strict: a line above 0.9: the starts keep time like a clock.
+- locked: a beat of at most 1.5 cycles in the window, with a share in the mean above 0.15: no mean
+  removes it.
+
+Example: samples every 100 ms, an inference every 33.4 ms. The work has 29.94 Hz, and the third fold
+is 30 Hz, so the beat has 0.06 Hz, one cycle in 16.7 s. In the samples it looks so: three inferences
+take 100.2 ms, so each sample comes 0.2 ms earlier in its inference than the sample before, at 0.0,
+0.994, 0.988, 0.982 … of it. In a window of 15 s the samples see 0.9 of a cycle: most moments of an
+inference once, and some not at all. The mean may be wrong, and the run is ``aliased``. In a window
+of 150 s they see 9 cycles, and the mean is right. With an inference of 100/3 ms, every sample meets
+the same moment, however long the window is.
+"""
 
 import cmath
 import math
