@@ -23,9 +23,11 @@ STILL_SECONDS = 1.0
 JUMP_RATIO = 10.0
 """Growth that needs so many times the highest known power is no energy."""
 UNEVEN_SHARE = 0.7
-"""Part of a step or update, on both edges together, that uneven power may be put on the wrong side.
+"""Part of a step that may be counted on the wrong side of the edges if power is uneven within it.
 
-Bursts of 0.5 to 60 Hz that follow neither edge need 0.6 at most for 95 of 100 windows."""
+A step is from one reading of the counter to the next, or from one of its updates to the next. The
+part is of a step at the scatter of the power, for both edges together. In 95 of 100 windows with
+bursts of 0.5 to 60 Hz that follow neither edge, 0.6 is enough; the rest is margin."""
 WIDE_STEPS = 2.5
 """Readings so many median intervals apart have a gap between them, as in ``telemetry_gap``."""
 
@@ -94,9 +96,11 @@ def counter_energy(
         else:
             extrapolated = counts[inner] + watts * (edge_ns - times[inner]) / 1e9
             bent += abs(min(max(extrapolated, low), high) - count)
-    took = readings.read_seconds[near]
+    read_seconds = readings.read_seconds[near]
+    # Of the last reading before each edge, which shows the last update before it.
+    before_begin, before_end = read_seconds[0], read_seconds[-2]
     tick_seconds = _tick_seconds(times, counts)
-    late = watts * (tick_seconds + (took[0] + took[-2]) / 2)
+    late = watts * (tick_seconds + (before_begin + before_end) / 2)
     powers = _powers(samples, rail, times)
     uneven = max(_step_watts(times, counts))
     if powers:
@@ -161,8 +165,10 @@ def _fault(
     if max(_still_seconds(times, counts)) > STILL_SECONDS:
         return "stands_still"
     steps = _step_watts(times, counts)
-    # Bursts may escape every reading of power, and most steps of a counter may be idle. Both at
-    # once would be bursts that are rare and shorter than a reading: these are too little energy.
+    # The highest known power is that of the readings of power or of the usual step, whichever is
+    # higher. Bursts may escape every reading of power, and the usual step may be idle. Both are too
+    # low only for bursts that are rare and shorter than a reading, which are too little energy to
+    # look like a jump.
     powers = _powers(samples, rail, times)
     if max(steps) > JUMP_RATIO * max(statistics.median(steps), *powers, 0.0):
         return "jumps"

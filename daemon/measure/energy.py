@@ -150,12 +150,18 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
     power. Without two such readings it is ``integrate``, with all readings around the window, and
     there are no limits.
 
-    The truth may differ at the edges, and its bounds are added. Between an edge and its reading the
-    power may move as it does in an equally long time after that reading. The readings are late, and
-    older by half the time over which they average: that time at the power of the end minus that of
-    the start. If their clock is unsure, they may belong to as much more of what is outside; without
-    a reading there, that has no limit. The result is ``None`` if the readings do not cover the
-    window; see ``integrate``.
+    The truth may differ at the edges, and three bounds of that are added up:
+
+    - Motion at an edge: between it and its reading the power may move as it does in an equally
+      long time after that reading (at the end: before it).
+    - Clock: if the clock of the readings is unsure, they may belong to as much more of what is
+      outside, and the power there may be any that was read there; without a reading there, that
+      has no limit.
+    - Lag: readings arrive late, and are older by half the time over which they average. So the
+      true window is later than what was integrated: it has that time at the power of the end more,
+      and that time at the power of the start less.
+
+    The result is ``None`` if the readings do not cover the window; see ``integrate``.
     """
     times, watts = curve.times_ns, curve.watts
     # A reading exactly at an edge may describe the time outside.
@@ -173,11 +179,12 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
         return None
     before = (times[first] - window.begin_ns) / 1e9
     after = (window.end_ns - times[last]) / 1e9
-    moved = before * abs(_mean_of_first(readings, before) - watts[first])
+    edge_motion = before * abs(_mean_of_first(readings, before) - watts[first])
     backwards = Curve([-time for time in reversed(readings.times_ns)], readings.watts[::-1])
-    moved += after * abs(_mean_of_first(backwards, after) - watts[last])
+    edge_motion += after * abs(_mean_of_first(backwards, after) - watts[last])
     change = watts[last] - watts[first]
     joules = middle + watts[first] * before + watts[last] * after
+    clock_bound = 0.0
     if timing.clock:
         if times[0] > window.begin_ns or times[-1] < window.end_ns:
             return WindowEnergy(joules, readings, None)
@@ -185,9 +192,11 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
         outside = watts[max(bisect_left(times, window.begin_ns - reach) - 1, 0) : first]
         beyond = watts[last + 1 : bisect_right(times, window.end_ns + reach) + 1]
         apart = abs(change) + _farthest(watts[first], outside) + _farthest(watts[last], beyond)
-        moved += timing.clock * apart
-    late = (timing.averaging / 2 + timing.delay) * change
-    bounds = (min(late, 0.0) - moved, max(late, 0.0) + moved)
+        clock_bound = timing.clock * apart
+    # The first two are possible either way, the lag on the side of the change only.
+    either_way = edge_motion + clock_bound
+    lag_bound = (timing.averaging / 2 + timing.delay) * change
+    bounds = (min(lag_bound, 0.0) - either_way, max(lag_bound, 0.0) + either_way)
     return WindowEnergy(joules, readings, bounds)
 
 

@@ -494,6 +494,9 @@ def _net_of(
 
     share = idle_share(idle.phases[0].span, idle.phases[-1].span, window)
     drift = _drift_bounds(difference, unsure, share, window)
+    # The idle power of the window is ``1 - share`` of the level before and ``share`` of that after,
+    # so it has as much of the errors of both. Their sign is not known: net energy may be wrong by
+    # them either way.
     edge_watts = levels[0].edges * (1 - share) + levels[-1].edges * share
     at_edges = edge_watts * window.seconds
     bounds = (gross.bounds[0] - at_edges, gross.bounds[1] + at_edges)
@@ -524,15 +527,25 @@ def _drift_bounds(difference: float, unsure: float, share: float, window: Span) 
     """Return the lowest and highest error of net energy by a change of idle power.
 
     When the power changed between the idle phases is not known: at the begin of the window, at its
-    end, or at any time between. One standard deviation of the difference is left out, since it is
-    in ``idle_wander`` already. The nearer a difference is to certain, the less of it can be that
-    noise.
+    end, or at any time between. The baseline has ``share`` of the difference. If all of the window
+    had the idle power from after it, the baseline lacks ``1 - share`` of the difference; if all had
+    that from before it, the baseline has ``share`` too much. So these are the ends.
+
+    Args:
+        difference: Idle power after less before, in watts.
+        unsure: Half the 95 % interval of that.
+        share: Position of the window between the idle phases, from 0 to 1.
+        window: The steady phase.
     """
-    noise = 0.0
+    # One standard deviation of the difference is left out, since it is in ``idle_wander`` already:
+    # in full up to half of ``unsure``, and in proportion to none at ``unsure``, because the nearer
+    # a difference is to certain, the less of it can be noise.
+    noise_share = 0.0
     if unsure:
-        noise = min(1.0, 2 * max(0.0, 1 - abs(difference) / unsure))
+        noise_share = min(1.0, 2 * max(0.0, 1 - abs(difference) / unsure))
     # Half a 95 % interval is two standard deviations, with Student's factor two and a half.
-    moved = max(0.0, abs(difference) - noise * unsure / 2.5) * window.seconds
+    certain_watts = max(0.0, abs(difference) - noise_share * unsure / 2.5)
+    moved = certain_watts * window.seconds
     if difference < 0:
         return (-moved * share, moved * (1 - share))
     return (-moved * (1 - share), moved * share)

@@ -80,12 +80,8 @@ def sampling_watts(curve: Curve, beats: Sequence[Beat] = ()) -> float | None:
     repeats, and one and a half times where the work is known to have no beat with the sampling.
 
     ``beats`` are those of the work with the samples (``rhythm.folded_rhythm``), none if its rhythm
-    is unknown. If a beat is visible, the variance is not limited by smoothness, and the amplitude
-    of the beat is added in quadrature. Power that follows the starts swings about its
-    mean by up to twice the line of the starts, times its height above the lowest reading; and the
-    beat may hide part of that height. But the strongest rhythm swings by no more than all
-    readings do, which is √2 times their standard deviation. Where the frequency of a beat is known,
-    its error is at most ``beat_watts``, and those of several harmonics add up.
+    is unknown. If a beat is visible, the variance is not limited by smoothness, and the error of
+    the beats is added in quadrature (``_beats_watts``).
 
     Fewer than six readings show no spread: ``None``.
     """
@@ -127,7 +123,23 @@ def _smoothness_limit(beats: Sequence[Beat]) -> float | None:
 
 
 def _beats_watts(curve: Curve, beats: Sequence[Beat]) -> float:
-    """Return the error of the mean by the beats of the work with the samples."""
+    """Return the error of the mean by the beats of the work with the samples.
+
+    With the standard deviation σ of the readings, the error of a beat is
+
+        error = sampled * min(swing, line * max(swing, pulses)), where swing = √2 σ and
+        pulses = min(2 (mean - lowest) / (1 - 2 * line * sampled), swing / strongest line),
+        without pulses for a line that is noise (``NO_BEAT``)
+
+    No rhythm swings by more than all readings do: √2 σ is the amplitude of a wave with their
+    standard deviation. Power that comes in a pulse at each start swings about its mean by up to
+    twice its line times its height above the lowest reading. The beat itself may hide part of that
+    height, so it is divided by the part that is seen, which is taken for 0.1 at least. The
+    strongest line swings by no more than all readings do.
+
+    Where the frequency of a beat is known, its error is at most ``beat_watts``. Those of several
+    harmonics add up, the largest of each. Of the beats without a frequency, the largest counts.
+    """
     swing = math.sqrt(2) * statistics.pstdev(curve.watts)
     height = 2 * (statistics.fmean(curve.watts) - min(curve.watts))
     # A beat with a number of cycles shows how strong the rhythm of the starts is.
@@ -285,18 +297,22 @@ def wander(phases: Sequence[Curve], averaging: float = 0.0) -> Wander:
     if not sums:
         return Wander(0.0, 0.0, math.inf, seconds)
     lag = len(sums)
+    # Lags in the sum, with those of the other sign: readings that are alike.
     within = 2 * lag - 1
+    # The mean of each phase is taken off. It hides so much of the variance as ``within`` is of the
+    # readings of a phase.
     shown = 1 - min(within * len(phases) / count, MOST_HIDDEN)
     alike = 2 * math.fsum(sums) / sums[0] - 1
     density, memory = sums[0] * step * alike / shown, alike
     if lag > 1 and averaging < step:
         density, memory = max((density, memory), _first_order(sums, step, count / len(phases)))
-    return Wander(
-        density,
-        min((memory - 1) / 2 * step, min(seconds) / 4),
-        max(count / (1.2 * within), 2.0),
-        seconds,
-    )
+    # Readings that are alike count as one, and a fifth more of them as a margin. At least two
+    # degrees are left: with one, Student's factor is 12.7. The regimes ``wander`` of
+    # docs/validation.md have the coverage.
+    freedom = max(count / (1.2 * within), 2.0)
+    # ``memory`` is 1 + 2 Σρ, in readings: the sum Σρ alone is the time over which power forgets.
+    memory_seconds = min((memory - 1) / 2 * step, min(seconds) / 4)
+    return Wander(density, memory_seconds, freedom, seconds)
 
 
 def _positive_autocovariance(phases: Sequence[Curve], count: int) -> list[float]:
@@ -318,7 +334,11 @@ def _first_order(sums: Sequence[float], step: float, readings: float) -> tuple[f
     It has the covariance of neighbours that phases of so many readings show.
     """
     alike = sums[1] / sums[0]
+    # About its own mean, a series of n readings shows a correlation of neighbours ρ that is too
+    # small by (1 + 3ρ)/n on average.
     alike = min(alike + (1 + 3 * alike) / readings, MOST_ALIKE)
     memory = (1 + alike) / (1 - alike)
+    # The mean of a phase hides ``memory / readings`` of the variance, but no more than 0.7 of it is
+    # taken as hidden.
     density = sums[0] / max(1 - memory / readings, 0.3) * step * memory
     return density, memory

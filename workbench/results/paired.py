@@ -10,8 +10,8 @@ drift, the idle level. Three things are fitted to the readings of each rail:
 
 Readings are known to half a step: the fit is that of a regression on grouped data, by expectation
 and maximisation. The power x before it was rounded to a reading r, in steps of s, lies in r ± s/2.
-A group is the readings of a phase. It has a level L and the noise σ, which all idle phases share, as
-do all steady phases. One pass does two things:
+A group is the readings of a phase. It has a level L, and a noise σ in common with the other idle
+phases or with the other steady phases. One pass does two things:
 
     expectation    e = E[x - L] and v = E[(x - L)²], for x normal about L with σ and in r ± s/2
     maximisation   levels += regression of the mean e of each group on the design; σ² = mean of v
