@@ -1,4 +1,19 @@
-"""A run in progress: what its worker has said so far."""
+"""A run in progress: what its worker has said so far.
+
+Words of this folder:
+
+- run: one order to a worker, from its start to its report. A round is a run of a bench that counts,
+  a pass one round of each accelerator.
+- steady phase: the time in which the work is measured, also called window. Idle phases are before
+  and after it, with the model loaded and nothing to do; their power is the baseline.
+- line: one line of a telemetry source. A sample is all that it says of one moment, a reading is one
+  value of it, such as the power of a rail.
+- inference: one call of the model. A unit is the workload's own measure, such as a token. A piece
+  is whatever energy is divided by: an inference, a unit or, in a lock-in measurement, also a stage
+  or the work that an application repeats.
+- step: of a sensor, the smallest difference between two readings; of a lock-in measurement, a time
+  with work (on) or without (off).
+"""
 
 from array import array
 from bisect import bisect_left

@@ -322,6 +322,17 @@ class Bench:
 
     def measure_round(self, workload: Workload, one: Measured) -> Round:
         """Measure one round; an accelerator that fails gets no other."""
+        # The way from a line of telemetry to a figure of the result, by the calls in order:
+        # 1. LineCollector.collect gives each line its time and parses it to a sample.
+        # 2. TelemetryFeed.take appends it to the Timeline, all through the run.
+        # 3. Workers.run sends the order; RunTrace.add takes what the worker says of phases and
+        #    inferences.
+        # 4. Session.await_telemetry waits for the last sample of the run.
+        # 5. Session.pair cuts the run's samples out of the Timeline.
+        # 6. correlate finds the flags, and measure_energy the joules: the report of the run.
+        # 7. power_of keeps the readings of the same window, for the comparison of all rounds.
+        # 8. summarise makes means of the rounds (energy_of, mean_energy).
+        # 9. decide compares accelerators, energies by difference_of_rounds.
         done = self.workers.run(workload, workload.device, workload.timeout_seconds)
         report, trace = done.report, done.trace
         if done.status != "ok":
