@@ -74,23 +74,27 @@ class _Entry:
         self.wall_ns = next(self._moments_ns(now.wall_ns))
         self.due_ns = now.monotonic_ns + self.wall_ns - now.wall_ns + self._jitter_ns()
 
-    def skip_cron(self, now: Now) -> int:
-        """Advance to the first cron time after now, and return the number of skipped ones."""
-        missed = 0
+    def advance(self, now: Now) -> int:
+        """Plan the first time after now, and return how many due times passed: at least one."""
+        if self.workload.cron is not None:
+            return self._advance_cron(now)
+        return self._advance_periods(now)
+
+    def _advance_cron(self, now: Now) -> int:
+        passed = 1
         for moment_ns in islice(self._moments_ns(self.wall_ns), _MISSED_AT_MOST):
             if moment_ns > now.wall_ns:
                 break
-            missed += 1
+            passed += 1
         self.next_cron(now)
-        return missed
+        return passed
 
-    def skip_periods(self, now: Now) -> int:
-        """Advance to the first period after now, and return the number of skipped periods."""
+    def _advance_periods(self, now: Now) -> int:
         period_ns = int(float(self.workload.every or 0) * 1e9)
-        periods = max(1, (now.monotonic_ns - self.grid_ns) // period_ns + 1)
-        self.grid_ns += periods * period_ns
+        passed = max(1, (now.monotonic_ns - self.grid_ns) // period_ns + 1)
+        self.grid_ns += passed * period_ns
         self.due_ns = self.grid_ns + self._jitter_ns()
-        return periods - 1
+        return passed
 
 
 class Scheduler:
@@ -143,9 +147,10 @@ class Scheduler:
     def due(self, now: Now) -> list[Job]:
         """Return the runs to start now in the order of their times, and plan the next ones.
 
-        A time that passed while the machine slept or the daemon was delayed is missed: it is
-        counted in ``missed``, and run once more only with ``missed: run_once``. After a step of the
-        wall clock, cron workloads get their next time after the step.
+        If several due times of a workload passed since the last look, because the daemon was
+        delayed, none of them is run; with ``missed: run_once`` one run, late since the first of
+        them, stands for all. Every due time without a run is counted in ``missed``, and has no
+        record. After a step of the wall clock, cron workloads get their next time after the step.
         """
         self._look_at_wall_clock(now)
         jobs = []
@@ -153,15 +158,13 @@ class Scheduler:
             if entry.due_ns > now.monotonic_ns:
                 break
             job = Job(entry.workload, entry.due_ns)
-            if entry.workload.cron is not None:
-                missed = entry.skip_cron(now)
-            else:
-                missed = entry.skip_periods(now)
+            missed = entry.advance(now)
+            if missed == 1 or entry.workload.missed == "run_once":
+                jobs.append(job)
+                missed -= 1
             if missed:
                 name = entry.workload.name
                 self.missed[name] = self.missed.get(name, 0) + missed
-            if not missed or entry.workload.missed == "run_once":
-                jobs.append(job)
         return jobs
 
     def _look_at_wall_clock(self, now: Now) -> None:
@@ -325,7 +328,8 @@ class ExecutorThread(threading.Thread):
         """Accept a job, or record it as skipped and return the reason.
 
         A planned exclusive run with ``missed: skip`` takes the place of an earlier one that still
-        waits, and the earlier one is missed.
+        waits. The earlier one is missed and, unlike those that ``Scheduler.due`` counts, recorded:
+        it had a run id.
         """
         waiting, refused = self._queues.waiting, job
         with self._changed:
