@@ -421,28 +421,28 @@ class ExecutorThread(threading.Thread):
         self.executor.close()
 
     def _run_safely(self, job: Job) -> None:
-        name, session = job.workload.name, self._session
+        """Run a job; an error of our own code ends this run only."""
+        name = job.workload.name
+        run: InFlightRun | None = None
         try:
-            self._run(job)
+            run = InFlightRun(self._session, job)
+            self._run(job, run)
         except Exception:
             _LOG.exception("%s: run %s failed in the daemon", name, job.run_id)
             try:
                 self.executor.close()  # its worker may still be at work
-                session.load.set(job.workload.device, 0.0, session.clock.monotonic_ns())
-                session.times.end_work(job.run_id, session.clock.monotonic_ns())
-                self._refuse(job, "failed", "the daemon itself failed on it; see its log")
+                self._record_own_failure(job, run)
             except Exception:
                 _LOG.exception("%s: run %s is lost", name, job.run_id)
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: Job, run: InFlightRun) -> None:
         session, workload = self._session, job.workload
-        run = InFlightRun(session, job)
-        session.begin(run.trace, "the daemon ended during the run")
-        session.live.run_began(
-            workload.name, job.run_id, run.trace.lateness_seconds, session.clock.wall_ns() / 1e9
-        )
-        _LOG.info("%s: run %s begins on %s", workload.name, job.run_id, workload.device)
         try:
+            session.begin(run.trace, "the daemon ended during the run")
+            session.live.run_began(
+                workload.name, job.run_id, run.trace.lateness_seconds, session.clock.wall_ns() / 1e9
+            )
+            _LOG.info("%s: run %s begins on %s", workload.name, job.run_id, workload.device)
             finished = self.executor.run(
                 make_order(job, session), workload.timeout_seconds, run.take
             )
@@ -453,6 +453,29 @@ class ExecutorThread(threading.Thread):
         session.complete(run.trace, lambda: finished.outcome == "cancelled")
         if finished.skip_reason is not None:
             session.live.skipped(finished.skip_reason)
+
+    def _record_own_failure(self, job: Job, run: InFlightRun | None) -> None:
+        """Record a run on which the daemon failed, with what its trace has up to then."""
+        reason = "the daemon itself failed on it; see its log"
+        if run is None:
+            self._refuse(job, "failed", reason)
+            return
+        trace = run.trace
+        trace.finish("failed", reason)
+        try:
+            self._session.complete(trace)
+        except Exception:
+            # Its events may be what no report can be made of: the times of the run need none.
+            _LOG.exception("%s: run %s has no report", job.workload.name, job.run_id)
+            bare = replace(
+                begin_trace(job, self._session),
+                started_ns=trace.started_ns,
+                started_wall_ns=trace.started_wall_ns,
+                lateness_seconds=trace.lateness_seconds,
+                ended_ns=trace.ended_ns,
+            )
+            bare.finish("failed", reason)
+            self._session.complete(bare)
 
     def _refuse(
         self, job: Job, outcome: Outcome, reason: str, skip_reason: SkipReason | None = None

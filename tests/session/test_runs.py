@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tegrascope.daemon.measure.report import RunReport
+from tegrascope.daemon.measure.trace import RunTrace
 from tegrascope.daemon.service.scheduler import ExecutorThread
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.daemon.session.session import FAR_OFF_NS, InFlightRun, Job, Session
@@ -171,23 +173,40 @@ def test_two_lanes_at_a_time_overlap(bench):
 def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):
     """When our own code fails on a run, that run is failed and over, and the lane goes on."""
     runner = bench.executor(good())
+    failed_ns: list[int] = []
 
     def fail(*_: object, **__: object) -> None:
         monkeypatch.undo()
+        failed_ns.append(time.monotonic_ns())
         raise ZeroDivisionError
 
     monkeypatch.setattr(bench.live, "counted", fail)
     first = bench.submit(runner, workload())
-    bench.wait_for(lambda: first in bench.runs())
+    bench.wait_for(lambda: "daemon itself" in bench.runs().get(first, {}).get("reason", ""))
     second = bench.submit(runner, workload())
-    bench.wait_for(lambda: second in bench.runs())
-    runs = bench.runs()
-    assert runs[first]["outcome"] == "failed"
-    assert "daemon itself" in runs[first]["reason"]
-    assert runs[second]["outcome"] == "ok"
+    bench.wait_for(lambda: bench.runs().get(second, {}).get("outcome") == "ok")
+    failed = bench.runs()[first]
+    assert failed["outcome"] == "failed"
+    assert failed["started_ns"] < failed["phases"]["steady"]["begin_ns"] < failed_ns[0]
     assert bench.live.snapshot.workloads["w"].active_run is None
     assert all(span.end_ns < FAR_OFF_NS for span in bench.session.times.others("")[first])
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_run_without_a_possible_report_keeps_its_times(bench, monkeypatch):
+    runner = bench.executor(good())
+    pair, starts_ns = bench.session.pair, []
+
+    def fail(trace: RunTrace) -> RunReport:
+        if trace.phases:
+            starts_ns.append(trace.started_ns)
+            raise ZeroDivisionError
+        return pair(trace)
+
+    monkeypatch.setattr(bench.session, "pair", fail)
+    run_id = bench.submit(runner, workload())
+    bench.wait_for(lambda: "daemon itself" in bench.runs().get(run_id, {}).get("reason", ""))
+    assert bench.runs()[run_id]["started_ns"] == starts_ns[0]
 
 
 def test_worker_that_says_nothing_is_timed_out(bench):
