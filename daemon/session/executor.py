@@ -100,7 +100,8 @@ class Executor:
         everybody who may read the page.
         """
         self._secrets = _secrets_of(order)
-        finished = self._run(order, timeout_seconds, on_event)
+        until_ns = self._clock.monotonic_ns() + int(timeout_seconds * 1e9)
+        finished = self._run(order, until_ns, timeout_seconds, on_event)
         covered: dict[str, object] = {
             "worker_log": tuple(map(self._secrets.cover, finished.worker_log))
         }
@@ -113,33 +114,39 @@ class Executor:
     def _run(
         self,
         order: events.Order,
+        until_ns: int,
         timeout_seconds: float,
         on_event: Callable[[events.RunEvent], None],
     ) -> events.Finished:
-        until_ns = self._clock.monotonic_ns() + int(timeout_seconds * 1e9)
+        """Give the order to a worker, and to another one if the first declines it.
+
+        ``until_ns`` holds for both together, and ``timeout_seconds`` is the configured time.
+        """
         if self._child is not None and (self._child.exited or self._process != order.process):
             self.close()
         self._process = order.process
         is_new = self._child is None
         if is_new:
-            refusal = self._start(order.run_id, timeout_seconds)
+            refusal = self._start(order.run_id, self._seconds_until(until_ns))
             if refusal is not None:
                 return refusal
         child = self._child
         if child is None:
             return _cancelled(order.run_id)
-        order = order.model_copy(update={"timeout_seconds": timeout_seconds})
-        if not child.send(events.render_event(order)):
+        timed_order = order.model_copy(update={"timeout_seconds": self._seconds_until(until_ns)})
+        if not child.send(events.render_event(timed_order)):
             return self._bury(child, order.run_id, "does not take orders")
         finished = self._follow(child, order.run_id, until_ns, timeout_seconds, on_event)
         if finished is not None:
             return finished
         if is_new:
             return self._bury(child, order.run_id, "declines its first order")
-        # The worker has loaded another model: another worker gets the order.
+        # It cannot use its loaded model for this order: another worker gets the order.
         self.close()
-        left_seconds = max(0.0, (until_ns - self._clock.monotonic_ns()) / 1e9)
-        return self._run(order, left_seconds, on_event)
+        return self._run(order, until_ns, timeout_seconds, on_event)
+
+    def _seconds_until(self, until_ns: int) -> float:
+        return max(0.0, (until_ns - self._clock.monotonic_ns()) / 1e9)
 
     def _follow(
         self,
@@ -152,8 +159,7 @@ class Executor:
         """Pass on the events of a run until its end; return None if the worker declines it."""
         phase = "start"
         while True:
-            left_seconds = (until_ns - self._clock.monotonic_ns()) / 1e9
-            line = child.read(max(0.0, left_seconds))
+            line = child.read(self._seconds_until(until_ns))
             if isinstance(line, Stamped):
                 event = _read_event(line.value, run_id)
                 if event is None:
@@ -177,7 +183,7 @@ class Executor:
                 self.close()
                 return _cancelled(run_id)
 
-    def _start(self, run_id: str, timeout_seconds: float) -> events.Finished | None:
+    def _start(self, run_id: str, left_seconds: float) -> events.Finished | None:
         """Start a worker and wait for its first message; return the error, if any."""
         try:
             argv = (*self._argv, "--process", self._process.model_dump_json(exclude_defaults=True))
@@ -188,14 +194,14 @@ class Executor:
             self._child = child
             if self._cancelled.is_set():
                 child.wake()
-        seconds = min(_START_SECONDS, timeout_seconds)
+        seconds = min(_START_SECONDS, left_seconds)
         got = child.read(seconds)
         if got is Quiet.WOKEN:
             self.close()
             return _cancelled(run_id)
         if got is Quiet.TIMEOUT:
             self.close()
-            reason = f"the worker printed nothing for {seconds:g} s; worker killed"
+            reason = f"the worker printed nothing for {seconds:.3g} s; worker killed"
             return _ended(run_id, "timeout", reason)
         if not isinstance(got, Stamped):
             return self._bury(child, run_id, "printed nothing")

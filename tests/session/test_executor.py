@@ -207,6 +207,21 @@ def test_a_declined_order_goes_to_another_worker(executor_of):
     assert len({pids[0], pids[2], pids[4]}) == 3
 
 
+def test_timeout_of_a_second_worker_is_the_configured_one(executor_of):
+    executor = executor_of(
+        'if order["model"] == "n" and "loaded" in globals():\n'
+        '    tell(event="declined", **run)\n'
+        'elif order["model"] == "n":\n'
+        "    time.sleep(1000)\n"
+        "loaded = True\n"
+        'tell(event="finished", outcome="ok", **run)'
+    )
+    assert run(executor)[0].outcome == "ok"
+    finished = executor.run(ORDER.model_copy(update={"model": "n"}), 2.0, lambda _: None)
+    assert finished.outcome == "timeout"
+    assert finished.reason.startswith("no end after 2 s, in phase load")
+
+
 def test_a_worker_that_declines_everything_fails_the_run(executor_of):
     finished, _ = run(executor_of('tell(event="declined", **run)'))
     assert finished.outcome == "failed"
