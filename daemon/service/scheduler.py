@@ -185,9 +185,10 @@ class _Run(NamedTuple):
 
 
 class Guard:
-    """Judges whether a run may begin, by the newest telemetry and the runs of the last hour.
+    """Judges whether a run may be queued, and may begin.
 
-    A zone or battery that the telemetry does not have at present guards nothing.
+    It goes by the newest telemetry and the runs of the last hour. A zone or battery that the
+    telemetry does not have at present guards nothing.
     """
 
     def __init__(self, snapshot: Callable[[], Snapshot], now_ns: Callable[[], int]) -> None:
@@ -204,7 +205,7 @@ class Guard:
             self._runs.append(_Run(workload, begin_ns, end_ns))
 
     def refusal(self, workload: Workload, everywhere: Guards) -> Refusal | None:
-        """Return why a run of a workload may not begin now; ``None`` if it may.
+        """Return why a run of a workload may not be queued or begin now; ``None`` if it may.
 
         Args:
             everywhere: Guards of all workloads together.
@@ -311,7 +312,8 @@ class ExecutorThread(threading.Thread):
         """Prepare; the threads of all devices share ``queues``.
 
         Args:
-            refusal: Returns why a guard keeps a workload from running now.
+            refusal: Returns why a guard keeps a workload from running now. It is called when a job
+                is submitted and again when it begins, since it may have waited for long.
             ran: Called with the workload and the begin and end of each run.
         """
         super().__init__(name=f"executor-{executor.device}", daemon=True)
@@ -331,7 +333,7 @@ class ExecutorThread(threading.Thread):
         waits. The earlier one is missed and, unlike those that ``Scheduler.due`` counts, recorded:
         it had a run id.
         """
-        waiting, refused = self._queues.waiting, job
+        waiting, skipped = self._queues.waiting, job
         with self._changed:
             busy = self._queues.why_busy(job.workload)
             own = self._waiting_of(job.workload.name)
@@ -343,7 +345,8 @@ class ExecutorThread(threading.Thread):
                 reason, sentence = guard
             elif own is not None and _is_missed(own, job):
                 reason, sentence = "missed", "its next run was due while it waited"
-                waiting[waiting.index(own)], refused = job, own
+                waiting[waiting.index(own)] = job
+                skipped = own
             elif own is not None:
                 reason, sentence = "overlap", "an earlier run of its own waits"
             elif busy and job.workload.overlap == "skip":
@@ -352,9 +355,8 @@ class ExecutorThread(threading.Thread):
                 waiting.append(job)
                 self._changed.notify_all()
                 return None
-        self._refuse(refused, "skipped", sentence, reason)
-        self._session.live.skipped(reason)
-        if refused is not job:
+        self._skip(skipped, reason, sentence)
+        if skipped is not job:
             return None
         return sentence
 
@@ -425,6 +427,10 @@ class ExecutorThread(threading.Thread):
         name = job.workload.name
         run: InFlightRun | None = None
         try:
+            refusal = self._refusal(job.workload)
+            if refusal is not None:
+                self._skip(job, *refusal)
+                return
             run = InFlightRun(self._session, job)
             self._run(job, run)
         except Exception:
@@ -476,6 +482,11 @@ class ExecutorThread(threading.Thread):
             )
             bare.finish("failed", reason)
             self._session.complete(bare)
+
+    def _skip(self, job: Job, reason: SkipReason, sentence: str) -> None:
+        """Record and count a run that is skipped."""
+        self._refuse(job, "skipped", sentence, reason)
+        self._session.live.skipped(reason)
 
     def _refuse(
         self, job: Job, outcome: Outcome, reason: str, skip_reason: SkipReason | None = None

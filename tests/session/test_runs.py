@@ -314,6 +314,30 @@ def test_guarded_run_is_recorded_as_skipped(bench, tmp_path):
     assert bench.live.snapshot.skipped == {"guard_temperature": 1}
 
 
+def test_guard_is_asked_again_when_a_waiting_run_begins(bench):
+    end, hot = bench.directory / "end", []
+    script = bench.directory / "worker.py"
+    script.write_text(HELLO + good_until(end))
+    runner = ExecutorThread(
+        Executor("cpu", argv=(sys.executable, str(script))),
+        bench.session,
+        refusal=lambda _: hot[0] if hot else None,
+    )
+    runner.start()
+    bench.runners.append(runner)
+    first = bench.submit(runner, workload(name="first"))
+    bench.wait_for(lambda: first in bench.session.times.others(""))
+    waits = bench.submit(runner, workload(name="waits"))
+    hot.append(("guard_temperature", "tj has 90 °C"))
+    end.touch()
+    bench.wait_for(lambda: waits in bench.runs())
+    assert bench.runs()[first]["outcome"] == "ok"
+    skipped = bench.runs()[waits]
+    assert (skipped["outcome"], skipped["skip_reason"]) == ("skipped", "guard_temperature")
+    assert skipped["reason"] == "tj has 90 °C"
+    bench.wait_for(lambda: bench.live.snapshot.skipped == {"guard_temperature": 1})
+
+
 def test_reload_drops_what_is_no_longer_wanted(bench):
     """A waiting run of a workload that was taken away is cancelled; the one in flight goes on."""
     end = bench.directory / "end"
