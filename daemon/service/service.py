@@ -30,7 +30,8 @@ from ..store.store import Store
 from ..web.application import Serving, make_app
 from ..web.authentication import Gate, host_names, read_token, write_token
 from ..web.server import serve, url_of
-from .scheduler import ExecutorThread, Guard, Now, Refusal, RunQueues, Scheduler
+from .device_thread import ExecutorThread, RunQueues
+from .scheduler import Guard, Now, Refusal, Scheduler
 
 if TYPE_CHECKING:
     from ..web.web_config import WebRules
@@ -153,9 +154,9 @@ class Service:
         )
         self.live = self.session.live
         self.windows = WindowKeeper(self.session, lambda: self.config.workloads)
-        self._runners: dict[str, ExecutorThread] = {}
+        self._executor_threads: dict[str, ExecutorThread] = {}
         self._queues = RunQueues()
-        self._guards = Guard(lambda: self.live.snapshot, self._clock.monotonic_ns)
+        self._run_guard = Guard(lambda: self.live.snapshot, self._clock.monotonic_ns)
         self._board_root: Path | None = None
         self._scheduler = Scheduler((), self._now())
         self._watchdog = Watchdog(watchdog_seconds())
@@ -174,11 +175,13 @@ class Service:
         self.windows.start()
         greet()
         for name, loop in (("scheduler", self._schedule), ("housekeeping", self._keep_house)):
-            thread = threading.Thread(target=self._guard, args=(name, loop), name=name, daemon=True)
+            thread = threading.Thread(
+                target=self._run_vital, args=(name, loop), name=name, daemon=True
+            )
             thread.start()
             self._threads.append(thread)
 
-    def _guard(self, name: str, loop: Callable[[], None]) -> None:
+    def _run_vital(self, name: str, loop: Callable[[], None]) -> None:
         """Run a loop that ends only with the daemon."""
         try:
             loop()
@@ -252,12 +255,12 @@ class Service:
         # So that parts started by a reload are stopped too; a file that hangs is not waited for.
         if self._reloading.acquire(timeout=1.0):
             self._reloading.release()
-        for runner in self._runners.values():
-            runner.cancel()
+        for executor_thread in self._executor_threads.values():
+            executor_thread.cancel()
         self.session.stop()
         self.windows.stop()
-        for runner in self._runners.values():
-            runner.join(2.0)
+        for executor_thread in self._executor_threads.values():
+            executor_thread.join(2.0)
         for thread in self._threads:
             thread.join(timeout=0.5)
         if self._otlp is not None:
@@ -280,7 +283,7 @@ class Service:
                 config = self.load_config()
                 if self._stopping.is_set():
                     return
-                self._take(config)
+                self._apply(config)
             except UserError as error:
                 problems = getattr(error, "problems", (str(error),))
                 _LOG.error("reload refused, the old configuration stays: %s", "; ".join(problems))
@@ -293,7 +296,7 @@ class Service:
                 self._reloaded = ""
             notify_systemd("READY=1", f"STATUS={self.status()}")
 
-    def _take(self, config: Config) -> None:
+    def _apply(self, config: Config) -> None:
         """Bring a checked configuration into force."""
         old = self.config
         if (old.telemetry, old.board) != (config.telemetry, config.board):
@@ -316,7 +319,7 @@ class Service:
         if workload.is_window:
             raise UserError(f"{name} is run by its own application", "see POST /api/v1/windows")
         job = Job(workload)
-        refusal = self._runners[workload.device].submit(job)
+        refusal = self._executor_threads[workload.device].submit(job)
         if refusal is not None:
             raise UserError(f"{name} does not run: {refusal}", "try again later")
         return job.run_id
@@ -380,20 +383,20 @@ class Service:
             values={},
             companions_up={},
         )
-        self.session.open(config.telemetry, config.board, self._runners, collector)
+        self.session.open(config.telemetry, config.board, self._executor_threads, collector)
         self.session.start()
 
     def _plan(self, config: Config) -> None:
         workloads = tuple(workload for workload in config.workloads if not workload.is_window)
         for workload in workloads:
-            if workload.device not in self._runners:
+            if workload.device not in self._executor_threads:
                 cwd = self._state_dir if is_directory(self._state_dir) else None
                 executor = Executor(workload.device, cwd=cwd, clock=self._clock)
-                runner = ExecutorThread(
-                    executor, self.session, self._queues, self._refusal, self._guards.ran
+                thread = ExecutorThread(
+                    executor, self.session, self._queues, self._refusal, self._run_guard.ran
                 )
-                runner.start()
-                self._runners[workload.device] = runner
+                thread.start()
+                self._executor_threads[workload.device] = thread
         self.live.set_workloads(
             {workload.name: workload.device for workload in config.workloads},
             {workload.name: workload.labels for workload in config.workloads},
@@ -401,12 +404,12 @@ class Service:
         )
         with self._planning:
             self._scheduler.replan(workloads, self._now())
-        for runner in self._runners.values():
-            runner.keep(workloads)
+        for thread in self._executor_threads.values():
+            thread.keep(workloads)
         self._replan.set()
 
     def _refusal(self, workload: Workload) -> Refusal | None:
-        return self._guards.refusal(workload, self.config.guards)
+        return self._run_guard.refusal(workload, self.config.guards)
 
     def _schedule(self) -> None:
         while not self._stopping.is_set():
@@ -414,7 +417,7 @@ class Service:
             with self._planning:
                 jobs = self._scheduler.due(now)
             for job in jobs:
-                self._runners[job.workload.device].submit(job)
+                self._executor_threads[job.workload.device].submit(job)
             for name, count in self._scheduler.missed.items():
                 _LOG.warning("%s: %d run(s) missed", name, count)
                 self.live.skipped("missed", count)

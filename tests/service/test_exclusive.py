@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from tegrascope.daemon.service.scheduler import ExecutorThread, RunQueues
+from tegrascope.daemon.service.device_thread import ExecutorThread, RunQueues
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.daemon.session.session import Job, Session
 from tegrascope.daemon.settings.config import Config, Workload

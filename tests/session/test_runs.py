@@ -10,7 +10,7 @@ import pytest
 
 from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.measure.trace import RunTrace
-from tegrascope.daemon.service.scheduler import ExecutorThread
+from tegrascope.daemon.service.device_thread import ExecutorThread
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.daemon.session.session import FAR_OFF_NS, InFlightRun, Job, Session
 from tegrascope.daemon.settings.config import Workload
@@ -281,7 +281,7 @@ def test_overlap_is_refused_with_its_reason(bench):
     def ask(**settings: object) -> "str | None":
         return runner.submit(Job(workload(**settings)))
 
-    assert ask(name="other", overlap="skip") == "its lane is busy"
+    assert ask(name="other", overlap="skip") == "its device is busy"
     assert ask(name="other") is None
     assert ask(name="other") == "an earlier run of its own waits"
     assert bench.live.snapshot.skipped == {"overlap": 2}

@@ -76,7 +76,7 @@ class Server:
         if name == "odd":
             raise ZeroDivisionError
         if name != "w":
-            raise UserError(f"{name} does not run: its lane is busy", "try again later")
+            raise UserError(f"{name} does not run: its device is busy", "try again later")
         self.asked.append(name)
         return "0193"
 

@@ -210,7 +210,7 @@ def test_only_the_token_starts_a_run(server, given):
         (b'{"workload": "\\u001b[31m"}', 404, "no workload '\\x1b[31m'"),
         (b"a" * 200_000, 413, "at most"),
         (b'{"workload": "none"}', 404, "no workload 'none'; configured are: w, odd, busy"),
-        (b'{"workload": "busy"}', 409, "its lane is busy"),
+        (b'{"workload": "busy"}', 409, "its device is busy"),
     ],
 )
 def test_bad_bodies_are_refused(server, body, status, words, caplog):
