@@ -74,7 +74,10 @@ class Outbox:
                 self._print(event)
 
     def cancel_all(self) -> None:
-        """Finish every order that is not finished; nothing is printed after it."""
+        """Finish every open order as cancelled, for the executor that waits for its end.
+
+        The main thread may be in a library that never returns: nothing of it is printed after this.
+        """
         with self._lock:
             self._closed = True
             for run_id in self._open:
@@ -92,7 +95,7 @@ class Outbox:
 class Inbox(Thread):
     """Reads orders and SIGTERM while the main thread is inside a library.
 
-    The end of standard input means that the daemon has ended: the process ends at once.
+    It can, if the library releases the interpreter lock.
     """
 
     def __init__(self, orders_fd: int, signals_fd: int, outbox: Outbox) -> None:
@@ -111,6 +114,8 @@ class Inbox(Thread):
             if self._orders_fd in ready:
                 read = os.read(self._orders_fd, 65536)
                 if not read:
+                    # End of input: the daemon ended, or closes the worker; a profiler around it
+                    # then writes its report.
                     os._exit(0)
                 *lines, rest = (rest + read).split(b"\n")
                 for line in lines:
@@ -165,12 +170,14 @@ def _watch_signals() -> int:
     return signals_fd
 
 
-def main(argv: list[str] | None = None, engines: Mapping[str, str] = BACKENDS) -> int:
+def main(argv: list[str] | None = None, backends: Mapping[str, str] = BACKENDS) -> int:
     """Read orders on standard input and print run events; end with standard input."""
     parser = argparse.ArgumentParser(
         prog="python -m tegrascope.collectors.worker.child", description=main.__doc__
     )
-    parser.add_argument("--lane", required=True, help="names the worker where processes are listed")
+    parser.add_argument(
+        "--lane", required=True, help="device of the worker; it names the process in ps and top"
+    )
     parser.add_argument("--process", type=Process.model_validate_json, default=Process())
     arguments = parser.parse_args(argv)
     try:
@@ -185,12 +192,12 @@ def main(argv: list[str] | None = None, engines: Mapping[str, str] = BACKENDS) -
         Path("/proc/self/oom_score_adj").write_text("500")
     outbox = Outbox(events)
     inbox = Inbox(orders_fd, signals_fd, outbox)
-    runner = Runner(lambda name: find_backend(name, engines)(), outbox.print, inbox.stop)
+    runner = Runner(lambda name: find_backend(name, backends)(), outbox.print, inbox.stop)
     inbox.start()
     outbox.print(Hello(pid=os.getpid(), python=sys.version.split()[0]))
     while (order := inbox.orders.get()) is not None and not inbox.stop.is_set():
         runner.run(order)
-        if runner.is_spent:
+        if runner.has_lost_device:
             # The libraries of a lost device may hang in their own clean-up.
             outbox.cancel_all()
             os._exit(1)

@@ -85,18 +85,25 @@ class Steady:
     def run(self, backend: Inferring, infer: Callable[[], None]) -> None:
         """Infer for the duration or the count; raise ``Cancelled`` if it is stopped before."""
         try:
-            if not self._order.steps_seconds:
+            if self._order.steps_seconds:
+                self._by_pattern(backend, infer, self._order.steps_seconds)
+            else:
                 self._without_pause(backend, infer)
-            for number, seconds in enumerate(self._order.steps_seconds):
-                until_ns = self._clock.monotonic_ns() + round(seconds * 1e9)
-                if number % 2:
-                    self._until_ns = until_ns
-                    self._without_pause(backend, infer)
-                elif self._clock.wait(self._stop, until_ns):
-                    raise Cancelled
         finally:
             if self._start_ns:
                 self._tell_chunk()
+
+    def _by_pattern(
+        self, backend: Inferring, infer: Callable[[], None], steps_seconds: Sequence[float]
+    ) -> None:
+        """Rest and infer in turn, beginning with a rest."""
+        for number, seconds in enumerate(steps_seconds):
+            until_ns = self._clock.monotonic_ns() + round(seconds * 1e9)
+            if number % 2:
+                self._until_ns = until_ns
+                self._without_pause(backend, infer)
+            elif self._clock.wait(self._stop, until_ns):
+                raise Cancelled
 
     def _without_pause(self, backend: Inferring, infer: Callable[[], None]) -> None:
         if self._order.streams > 1 and self._order.stage is None and backend.slots:
@@ -205,13 +212,13 @@ class _SecondLoad(Exception):  # noqa: N818 - not an error: another process take
 
 
 class Runner:
-    """Carries out orders, one after another, and declines those that need a second load.
+    """Carries out orders one by one; declines those for which it cannot use its loaded model.
 
     A model that a process loaded before makes the next one several percent slower on a GPU. So each
     process loads once: one model with one set of settings.
 
-    Once ``is_spent`` is true, this process cannot use its device any more: it should end, so that
-    another can take its place.
+    Once ``has_lost_device`` is true, this process cannot use its device any more: it should end, so
+    that another can take its place.
     """
 
     def __init__(
@@ -233,7 +240,7 @@ class Runner:
         # Parts of the cold start, which do not overlap, in nanoseconds.
         self._cold_start_ns: dict[str, int] = {}
         self._outputs: Outputs | None = None
-        self.is_spent = False
+        self.has_lost_device = False
 
     def run(self, order: Order) -> None:
         """Carry out an order and emit its events; any failure becomes its outcome."""
@@ -255,7 +262,7 @@ class Runner:
         except Exception as error:
             traceback.print_exc()
             outcome, reason = "failed", _one_line(f"{type(error).__name__}: {error}")
-            self.is_spent = isinstance(error, DeviceLostError)
+            self.has_lost_device = isinstance(error, DeviceLostError)
         self._tell(
             Finished(
                 run_id=order.run_id,
@@ -267,7 +274,9 @@ class Runner:
                 outputs=self._outputs,
             )
         )
-        if outcome != "ok" and not self.is_spent:
+        if outcome != "ok" and not self.has_lost_device:
+            # A failed process is not trusted again: without its back-end it declines the next
+            # order.
             self.close()
 
     def close(self) -> None:
@@ -305,6 +314,7 @@ class Runner:
             for event in backend.measure(order, self._stop):
                 self._tell(event)
             self._unless_stopped()
+            # Again: some facts of the engine of trtexec are known after its run only.
             self._tell_loaded(order, backend, sha256)
         else:
             raise TypeError(f"{order.backend} neither infers nor measures by itself")
@@ -386,7 +396,8 @@ class Runner:
         now = self._clock.monotonic_ns
         with self._phase(order, "warm_up"):
             begin_ns = now()
-            if "load" in self._cold_start_ns:
+            is_fresh = "load" in self._cold_start_ns
+            if is_fresh:
                 self._unless_stopped()
                 with self._cold_start("first_inference", backend):
                     backend.infer()

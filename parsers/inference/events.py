@@ -119,7 +119,7 @@ class InferenceSettings(BaseModel):
         streams: Inferences in flight at the same time.
         cuda_graph: Whether to launch as a CUDA graph if possible.
         transfers: Whether inputs and outputs are copied with each inference.
-        process: Priority, cores and share of the GPU; others need another worker.
+        process: Priority and cores of the worker; an order with others needs another worker.
     """
 
     batch: PositiveInt = Field(1, le=65_536)
@@ -301,7 +301,7 @@ class Counted(Record):
 
 
 class Declined(Record):
-    """The worker did not begin the order: this process loads no second model."""
+    """The worker did not begin the order: it cannot use its loaded model for this order."""
 
     event: Literal["declined"] = "declined"
     run_id: str

@@ -518,10 +518,10 @@ def test_a_back_end_without_layers_says_so(bench, tmp_path):
 
 def test_a_lost_device_ends_the_worker(bench):
     """Its run fails with the reason; nothing of it is released, since that may hang."""
-    assert not bench.runner.is_spent
+    assert not bench.runner.has_lost_device
     bench.prepare = lambda engine: setattr(engine, "failure", DeviceLostError("cudaErrorX: gone"))
     assert bench.run()[-1].reason == "DeviceLostError: cudaErrorX: gone"
-    assert bench.runner.is_spent
+    assert bench.runner.has_lost_device
     assert bench.used == [["load"]]
 
 
