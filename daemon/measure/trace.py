@@ -17,7 +17,7 @@ Words of this folder:
 
 from array import array
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import add
 from typing import Any, NamedTuple
@@ -188,6 +188,12 @@ class RunTrace:
         self.outcome, self.reason = outcome, reason
         self.skip_reason, self.worker_log = skip_reason, worker_log
 
+    def without_events(self) -> "RunTrace":
+        """Return the trace without phases and inferences, of which a report can be made always."""
+        return replace(
+            self, begins={}, ends={}, start_ns=array("q"), latency_ns=array("q"), stages_ns={}
+        )
+
     def _add_units(self, event: Counted) -> None:
         units, so_far = event.units, self.units or 0.0
         if units is None or self.unit is None:
@@ -205,7 +211,8 @@ class RunTrace:
             self.begins[event.phase] = event.at_ns
             self.ends.pop(event.phase, None)
             return True
-        if event.at_ns < self.begins.get(event.phase, event.at_ns + 1):
+        begin_ns = self.begins.get(event.phase)
+        if begin_ns is None or event.at_ns < begin_ns:
             return False
         self.ends[event.phase] = event.at_ns
         return True

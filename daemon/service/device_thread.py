@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..measure.report import Outcome, SkipReason
 from ..session.executor import Executor
@@ -233,17 +233,9 @@ class ExecutorThread(threading.Thread):
         try:
             self._session.complete(trace)
         except Exception:
-            # Its events may be what no report can be made of: the times of the run need none.
+            # Its events may be what the report fails on.
             _LOG.exception("%s: run %s has no report", job.workload.name, job.run_id)
-            bare = replace(
-                begin_trace(job, self._session),
-                started_ns=trace.started_ns,
-                started_wall_ns=trace.started_wall_ns,
-                lateness_seconds=trace.lateness_seconds,
-                ended_ns=trace.ended_ns,
-            )
-            bare.finish("failed", reason)
-            self._session.complete(bare)
+            self._session.complete(trace.without_events())
 
     def _skip(self, job: Job, reason: SkipReason, sentence: str) -> None:
         """Record and count a run that is skipped."""

@@ -54,7 +54,7 @@ _RUNS_AT_MOST = 1024
 _LOG = logging.getLogger(__name__)
 
 
-class _InFlight(NamedTuple):
+class _DeviceTime(NamedTuple):
     device: str
     span: Span
 
@@ -69,7 +69,7 @@ class RunTimes:
         self._on_edge = on_edge
         self._lock = threading.Lock()
         self._work: dict[str, dict[PhaseName, Span]] = {}
-        self._in_flight: dict[str, _InFlight] = {}
+        self._in_flight: dict[str, _DeviceTime] = {}
 
     def set_work(
         self, run_id: str, phase: PhaseName, begin_ns: int, end_ns: int = FAR_OFF_NS
@@ -100,7 +100,7 @@ class RunTimes:
         """Set when a run is in flight, from its order to its end."""
         span = Span(begin_ns=begin_ns, end_ns=end_ns)
         with self._lock:
-            self._in_flight[run_id] = _InFlight(device, span)
+            self._in_flight[run_id] = _DeviceTime(device, span)
             _limit(self._in_flight, lambda run: run.span.end_ns == FAR_OFF_NS)
 
     def in_flight_seconds(self, device: str, begin_ns: int, end_ns: int) -> float:
@@ -151,6 +151,7 @@ class Session:
         session.start()
         job = Job(workload)
         run = InFlightRun(session, job)
+        session.begin(run.trace, "the daemon ended during the run")  # the record until then
         executor.run(make_order(job, session), timeout_seconds, run.take)
         run.end()
         report = session.complete(run.trace)
@@ -346,7 +347,10 @@ class Session:
         return Pattern(seconds, seed, pattern(seconds, interval, averaging, seed))
 
     def begin(self, trace: RunTrace, reason: str) -> None:
-        """Commit a run that begins as failed: the record stays if the daemon ends during it."""
+        """Store a provisional record with the outcome ``failed``.
+
+        It is replaced when the run ends, and stays with its ``reason`` if the daemon ends before.
+        """
         failed: dict[str, object] = {"outcome": "failed", "reason": reason}
         if self.environment.simulated:
             failed["quality"] = ("simulated",)
@@ -386,7 +390,7 @@ class Session:
         return report
 
 
-_WORKING = ("warm_up", "steady")
+_INFERRING = ("warm_up", "steady")
 _IDLE = ("baseline_before", "baseline_after")
 
 
@@ -444,20 +448,26 @@ class InFlightRun:
         if not trace.add(event):
             return
         if isinstance(event, Phase):
-            if event.phase in _WORKING:
+            if event.phase in _INFERRING:
                 load = float(event.edge == "begin")
                 session.load.set(trace.device, load, event.at_ns, self._worker_name)
-            if event.phase not in _IDLE and event.edge == "begin":
-                session.times.set_work(trace.run_id, event.phase, event.at_ns)
-            elif event.phase in trace.phases and event.phase not in _IDLE:
-                begin_ns = trace.phases[event.phase].begin_ns
-                session.times.set_work(trace.run_id, event.phase, begin_ns, event.at_ns)
+            if event.phase not in _IDLE:
+                self._set_work(event)
         elif isinstance(event, Progress):
             _LOG.info("%s on %s %s", trace.workload, trace.device, event.doing)
         elif isinstance(event, Inferences):
             self._count(len(event.latency_ns), event.latency_ns)
         elif isinstance(event, Counted):
             self._count(event.inferences or 0, units=event.units or 0.0)
+
+    def _set_work(self, event: Phase) -> None:
+        """Note that a working phase begins or ends."""
+        times, run_id = self._session.times, self.trace.run_id
+        if event.edge == "begin":
+            times.set_work(run_id, event.phase, event.at_ns)
+        else:
+            begin_ns = self.trace.begins[event.phase]  # the trace takes no end without its begin
+            times.set_work(run_id, event.phase, begin_ns, event.at_ns)
 
     def _count(self, count: int, latency_ns: Sequence[int] = (), units: float = 0.0) -> None:
         """Count completed inferences, and units of work, of the run so far."""

@@ -409,9 +409,7 @@ class WindowKeeper(threading.Thread):
 
     def _fail(self, trace: RunTrace) -> None:
         """Record a window that failed because of an internal error, without its content."""
-        bare = replace(
-            trace, begins={}, ends={}, start_ns=array("q"), latency_ns=array("q"), stages_ns={}
-        )
+        bare = trace.without_events()
         bare.finish("failed", "the daemon itself failed on it; see its log")
         try:
             self._finish(bare)
