@@ -106,7 +106,8 @@ class WorkloadState:
         misses: Inferences with a longer one.
         gross_joules: Sum of the runs with a module total; ``net_joules``: with a baseline.
         failures: Runs that failed or timed out since the last good one.
-        unsuccessful: The same, with the skipped runs; those of the guard ``duty`` are intended.
+        unsuccessful: As ``failures``, plus skipped runs except those skipped by the guard ``duty``,
+            which are intended.
         active_run: The run in flight.
         cold_start: The last cold start, by part, in seconds.
     """

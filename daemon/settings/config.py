@@ -236,15 +236,16 @@ class Workload(InferenceSettings, Section):
     duration: PositiveSeconds | None = None  # of the steady phase; or count
     count: PositiveInt | None = Field(None, le=10**9)  # inferences of the steady phase
     deadline: PositiveSeconds | None = None  # longest latency of an inference; beyond is a miss
-    every: PositiveSeconds | None = None  # period, from the daemon's start on
-    offset: Seconds = 0.0  # time from the start to the first run of every
+    every: PositiveSeconds | None = None  # period, from the start or the reload that brought it
+    offset: Seconds = 0.0  # time from then to the first run of every
     cron: str | None = None  # five fields, local time
     jitter: Seconds = 0.0  # each run starts up to this much later, at random
     # Afterwards the worker is killed, or an open window is closed as failed.
     timeout: PositiveSeconds | None = None
     overlap: Literal["wait", "skip"] = "wait"  # when its device is busy
     exclusive: bool = False  # while it runs, no other workload loads, builds, warms up or runs
-    missed: Literal["skip", "run_once"] = "skip"  # when its time passed
+    # If its time passed: skip: leave it out; run_once: run it once, late.
+    missed: Literal["skip", "run_once"] = "skip"
     guards: Guards = Guards()  # when it does not run
 
     @field_validator("name")

@@ -166,7 +166,7 @@ class Store:
         self._is_log_short = is_daemon and missing_frames(path, _log_bytes(path))
         self._suspicion: str | None = None  # what a write or a reader found
         self._running: dict[str, tuple[object, ...]] = {}  # rows of runs in flight
-        self._runs = 0  # in the file
+        self._run_count = 0  # in the file
         self._files: Files | None = None  # only if this is a daemon
         self._sizes = (0, 0)
         self._writer: sqlite3.Connection | None = None
@@ -268,7 +268,7 @@ class Store:
         # A run in flight is in the file too, unless its begin still waits to be written.
         in_flight_in_file = len(self._running.keys() - self._pending.keys())
         # Rows without a readable id are counted by the number of runs before the damage.
-        lost = max(saved.lost, self._runs - saved.runs - in_flight_in_file)
+        lost = max(saved.lost, self._run_count - saved.runs - in_flight_in_file)
         is_known = self._writer is not None
         self._close()
         self._suspicion = None
@@ -376,7 +376,10 @@ class Store:
         )
 
     def begin(self, report: RunReport) -> None:
-        """Commit a run that begins; ``report`` stays its record if nothing follows."""
+        """Commit the provisional record of a run that begins; ``finish`` replaces it.
+
+        It stays the record of the run if nothing follows.
+        """
         self._write_run(report, in_flight=True)
 
     def finish(self, report: RunReport) -> bool:
@@ -455,7 +458,7 @@ class Store:
             with writer:
                 writer.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             if stored is None:
-                self._runs += 1
+                self._run_count += 1
             del self._pending[run_id]
 
     def _write_blocks(self, writer: sqlite3.Connection) -> None:
@@ -608,9 +611,9 @@ class Store:
             "SELECT count(started_wall_ns) FROM runs INDEXED BY runs_by_start"
         ).fetchone()
         if runs != in_index:
-            self._runs = min(runs, in_index)
+            self._run_count = min(runs, in_index)
             raise sqlite3.DatabaseError("its table of runs and their index differ")
-        self._runs = runs
+        self._run_count = runs
 
     def _count_anew(self) -> None:
         """Count by a new connection: the writer may have pages in memory that differ by now."""
