@@ -1,7 +1,22 @@
 """One worker process per device, killed after the timeout of a run.
 
 A driver that hangs or crashes takes down the worker. The next run starts another one, and so does
-a run that the worker declines because it has loaded another model.
+a run that the worker declines because it cannot use its loaded model for this order.
+
+Who is who, for one device::
+
+    daemon, one process
+      scheduler (thread)       submits the jobs that are due (daemon/service/scheduler.py)
+      ExecutorThread (thread)  takes the next job of its device from RunQueues
+        Executor               the daemon's side of the worker: sends orders, reads events (here)
+          |  pipes: orders down, events up, one JSON object per line
+    worker, one process        collectors/worker/child.py; the first run starts it
+      Inbox (thread)           reads orders and SIGTERM
+      Runner (main thread)     carries out orders one by one with a back-end (run_loop.py)
+
+Besides, the daemon has its main thread (HTTP) with those that make its answers, the threads for
+housekeeping, telemetry and windows, and one for each companion that reads by itself, such as the
+kernel files. ``bench`` and ``engines`` use an ``Executor`` without scheduler and queues.
 """
 
 import contextlib
@@ -40,7 +55,7 @@ class Executor:
     ) -> None:
         """Prepare; the first run starts the worker: ``argv`` and ``--lane DEVICE``.
 
-        ``argv`` is another command than ``worker_command``.
+        ``argv`` replaces ``worker_command``.
         """
         self.device = device
         self._cwd = cwd
@@ -95,9 +110,9 @@ class Executor:
         """Run an order and wait for its end; the worker is killed after the timeout.
 
         ``on_event`` is called in this thread. The worker cannot cause an exception here. The last
-        event, which is returned too, is the worker's own or is made here in its place. A key of the
-        order that a program or a library printed is not in it: it is logged, stored and shown to
-        everybody who may read the page.
+        event, which is returned too, is the worker's own or is made here in its place. API keys of
+        the order are masked in its ``reason`` and ``worker_log``, since these are logged, stored
+        and shown.
         """
         self._secrets = _secrets_of(order)
         until_ns = self._clock.monotonic_ns() + int(timeout_seconds * 1e9)
