@@ -18,7 +18,8 @@ from ..measure.report import SkipReason
 from ..session.session import Job
 from ..settings.config import Guards, Workload
 
-# If the wall clock moved by more than this against the monotonic one, it was set, not slewed.
+# If the wall clock moved by more than this against the time since boot, it was set. Clocks are read
+# one after another, so a little is nothing.
 _STEP_NS = 1_000_000_000
 # Missed cron times are counted one by one; a week of minutes is enough.
 _MISSED_AT_MOST = 10_000
@@ -32,10 +33,21 @@ Refusal: TypeAlias = tuple[SkipReason, str]
 
 @dataclass(frozen=True)
 class Now:
-    """The time on both clocks: CLOCK_MONOTONIC, and nanoseconds since 1970."""
+    """The time on both clocks: CLOCK_MONOTONIC, and nanoseconds since 1970.
+
+    Attributes:
+        suspended_ns: How long the machine has been suspended since boot. The wall clock goes on
+            meanwhile, and CLOCK_MONOTONIC does not.
+    """
 
     monotonic_ns: int
     wall_ns: int
+    suspended_ns: int = 0
+
+    @property
+    def wall_offset_ns(self) -> int:
+        """How far the wall clock is ahead of the time since boot: it changes if it is set."""
+        return self.wall_ns - self.monotonic_ns - self.suspended_ns
 
 
 @dataclass
@@ -112,12 +124,14 @@ class Scheduler:
         """Plan every workload; periods count from now. ``seed`` is that of the jitter."""
         self.missed: dict[str, int] = {}
         self._seed = seed
-        self._offset_ns = now.wall_ns - now.monotonic_ns
+        self._offset_ns = now.wall_offset_ns
+        self._suspended_ns = now.suspended_ns
         self._entries: list[_Entry] = []
         self.replan(workloads, now)
 
     def replan(self, workloads: Iterable[Workload], now: Now) -> None:
         """Plan other workloads; a workload with unchanged times keeps its next run."""
+        self._follow_wall_clock(now)  # so that a suspend before now does not move a new entry
         known = {entry.key: entry for entry in self._entries}
         self._entries = []
         for workload in workloads:
@@ -144,18 +158,21 @@ class Scheduler:
         """Return the runs to start now in the order of their times, and plan the next ones.
 
         If several due times of a workload passed since the last look, because the daemon was
-        delayed, none of them is run; with ``missed: run_once`` one run, late since the first of
-        them, stands for all. Every due time without a run is counted in ``missed``, and has no
-        record. After a step of the wall clock, cron workloads get their next time after the step.
+        delayed, or the machine slept over a cron time, none of them is run; with ``missed:
+        run_once`` one run, late since the first of them, stands for all. Every due time without a
+        run is counted in ``missed``, and has no record. After a step of the wall clock, cron
+        workloads get their next time after the step. Periods do not go on while the machine sleeps.
         """
-        self._look_at_wall_clock(now)
+        has_slept = self._follow_wall_clock(now)
         jobs = []
         for entry in sorted(self._entries, key=attrgetter("due_ns")):
             if entry.due_ns > now.monotonic_ns:
                 break
             job = Job(entry.workload, entry.due_ns)
             missed = entry.advance(now)
-            if missed == 1 or entry.workload.missed == "run_once":
+            was_slept_over = has_slept and entry.workload.cron is not None
+            is_on_time = missed == 1 and not was_slept_over
+            if is_on_time or entry.workload.missed == "run_once":
                 jobs.append(job)
                 missed -= 1
             if missed:
@@ -163,15 +180,26 @@ class Scheduler:
                 self.missed[name] = self.missed.get(name, 0) + missed
         return jobs
 
-    def _look_at_wall_clock(self, now: Now) -> None:
-        """Plan the cron workloads again if the wall clock was set."""
-        offset_ns = now.wall_ns - now.monotonic_ns
-        if abs(offset_ns - self._offset_ns) <= _STEP_NS:
-            return
-        self._offset_ns = offset_ns
+    def _follow_wall_clock(self, now: Now) -> bool:
+        """Bring cron times forward by a suspend; plan them again if the wall clock was set.
+
+        Return whether the machine was suspended since the last look.
+        """
+        slept_ns = now.suspended_ns - self._suspended_ns
+        has_slept = slept_ns > _STEP_NS  # less may be the time between two readings
+        if has_slept:
+            self._suspended_ns = now.suspended_ns
+        is_set = abs(now.wall_offset_ns - self._offset_ns) > _STEP_NS
+        if is_set:
+            self._offset_ns = now.wall_offset_ns
         for entry in self._entries:
-            if entry.workload.cron is not None:
+            if entry.workload.cron is None:
+                continue
+            if is_set:
                 entry.next_cron(now)
+            elif has_slept:
+                entry.due_ns -= slept_ns
+        return has_slept
 
 
 class _Run(NamedTuple):

@@ -366,7 +366,7 @@ class Service:
         return self._scheduler.planned()
 
     def _now(self) -> Now:
-        return Now(self._clock.monotonic_ns(), self._clock.wall_ns())
+        return Now(self._clock.monotonic_ns(), self._clock.wall_ns(), self.session.suspended_ns())
 
     def _start_telemetry(self, config: Config) -> None:
         # A source that can't be opened raises before anything is changed.

@@ -13,8 +13,9 @@ S = 1_000_000_000
 WALL = int(datetime(2026, 5, 4, 10, 0, 30).timestamp()) * S
 
 
-def at(seconds: float, step: float = 0) -> Now:
-    return Now(int((100 + seconds) * S), WALL + int((seconds + step) * S))
+def at(seconds: float, step: float = 0, asleep: float = 0) -> Now:
+    wall_ns = WALL + int((seconds + step + asleep) * S)
+    return Now(int((100 + seconds) * S), wall_ns, int(asleep * S))
 
 
 def workload(**settings: object) -> Workload:
@@ -93,6 +94,41 @@ def test_every_cron_time_without_a_run_is_missed(policy, runs, missed):
     assert names(plan.due(at(155))) == runs
     assert plan.missed == {"w": missed}
     assert plan.next_ns() == pytest.approx(at(210).monotonic_ns, abs=S / 10)
+
+
+@LATE
+def test_cron_times_during_a_suspend_are_missed_as_others(policy, runs, missed):
+    """The wall clock goes on while the machine sleeps, and nobody has set it."""
+    plan = Scheduler([workload(cron="* * * * *", missed=policy)], at(0))
+    assert names(plan.due(at(5, asleep=150))) == runs
+    assert plan.missed == {"w": missed}
+    assert plan.next_ns() == pytest.approx(at(60).monotonic_ns, abs=S / 10)
+
+
+@pytest.mark.parametrize(("policy", "runs"), [("skip", []), ("run_once", ["w"])])
+def test_one_cron_time_during_a_suspend_is_run_late_only_if_wanted(policy, runs):
+    plan = Scheduler([workload(cron="* * * * *", missed=policy)], at(0))
+    assert names(plan.due(at(5, asleep=30))) == runs
+    assert sum(plan.missed.values()) + len(runs) == 1
+
+
+def test_workload_that_is_new_after_a_suspend_is_not_moved_by_it():
+    plan = Scheduler([], at(0))
+    plan.replan([workload(cron="* * * * *")], at(5, asleep=10))
+    assert plan.due(at(6, asleep=10)) == []
+    assert plan.next_ns() == at(20).monotonic_ns
+
+
+def test_clocks_that_are_read_one_after_another_are_no_suspend():
+    plan = Scheduler([workload(cron="* * * * *")], at(0))
+    assert names(plan.due(at(30.01, asleep=0.001))) == ["w"]
+
+
+def test_suspend_between_cron_times_brings_the_next_one_forward():
+    plan = Scheduler([workload(cron="* * * * *")], at(0))
+    assert plan.due(at(5, asleep=10)) == []
+    assert plan.next_ns() == at(20).monotonic_ns
+    assert names(plan.due(at(20, asleep=10))) == ["w"]
 
 
 @given(st.floats(0, 9.9), st.integers(0, 1000))
