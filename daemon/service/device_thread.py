@@ -218,7 +218,8 @@ class ExecutorThread(threading.Thread):
             run.end()
             ended_ns = run.trace.ended_ns or session.clock.monotonic_ns()
             self._ran(workload.name, run.trace.started_ns, ended_ns)
-        session.complete(run.trace, lambda: finished.outcome == "cancelled")
+        was_cancelled = finished.outcome == "cancelled"
+        session.complete(run.trace, lambda: was_cancelled)
         if finished.skip_reason is not None:
             session.live.skipped(finished.skip_reason)
 
