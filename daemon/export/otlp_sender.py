@@ -8,8 +8,7 @@ attempt.
 - Names and types of metrics: opentelemetry.io/docs/specs/otel/compatibility, "Prometheus and
   OpenMetrics". A summary of OTLP has a count and a sum, which ours lack, so its quantiles are sent
   as a gauge. Start times are not known: some counters began before the daemon.
-- ``hw.*``: opentelemetry.io/docs/specs/semconv/hardware, and ``gen_ai.*``:
-  github.com/open-telemetry/semantic-conventions-genai (both in development).
+- ``gen_ai.*``: github.com/open-telemetry/semantic-conventions-genai (in development).
 - Answers of the receiver: opentelemetry.io/docs/specs/otlp, "OTLP/HTTP Response".
 """
 
@@ -231,16 +230,12 @@ class Sender:
 
     def _metrics(self, document: Mapping[str, Any]) -> otlp.MetricsData:
         text, time_ns = document["page"], document["time_ns"]
-        families = list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
         metrics: list[otlp.Metric] = []
         about: Mapping[str, str] = {}
-        for family in families:
+        for family in text_string_to_metric_families(text):  # type: ignore[no-untyped-call]
             metrics.extend(metrics_of(family, time_ns))
             if family.name == "tegra":
                 about = family.samples[0].labels
-        if self._settings.get("hardware_names"):
-            for family in families:
-                metrics.extend(hardware_metrics(family, time_ns))
         scope = otlp.ScopeMetrics(_SCOPE, metrics, "")
         return otlp.MetricsData([otlp.ResourceMetrics(self._resource(about), [scope], "")])
 
@@ -326,7 +321,7 @@ def metrics_of(family: Metric, time_ns: int) -> Iterator[otlp.Metric]:
         if family.type == "histogram":
             data: Any = _histogram(samples, time_ns)
         else:
-            points = [_point(sample, sample.labels, time_ns) for sample in samples]
+            points = [_point(sample, time_ns) for sample in samples]
             data = _data(family.type, points)
         # Without a unit, no receiver appends one to the name.
         yield otlp.Metric(name, family.documentation, "", data)
@@ -338,8 +333,9 @@ def _data(kind: str, points: list[otlp.NumberDataPoint]) -> otlp.Sum | otlp.Gaug
     return otlp.Gauge(points)
 
 
-def _point(sample: Sample, labels: Mapping[str, str], time_ns: int) -> otlp.NumberDataPoint:
-    return otlp.NumberDataPoint(dict(labels), 0, time_ns, sample.value, _exemplars([sample]))
+def _point(sample: Sample, time_ns: int) -> otlp.NumberDataPoint:
+    labels = dict(sample.labels)
+    return otlp.NumberDataPoint(labels, 0, time_ns, sample.value, _exemplars([sample]))
 
 
 def _histogram(samples: Iterable[Sample], time_ns: int) -> otlp.Histogram:
@@ -396,32 +392,6 @@ def _exemplars(samples: Iterable[Sample]) -> list[Exemplar]:
             labels = dict(latest.labels)
             exemplars.append(Exemplar(labels, latest.value, at_ns, span_id, trace_id))
     return exemplars
-
-
-# By family of the page: name, unit and ``hw.type`` of the conventions, and the label that is the
-# ``hw.id``. ``hw.gpu.*`` is for discrete GPUs.
-_HARDWARE = {
-    "tegra_module_energy_joules": ("hw.host.energy", "J", "", ""),
-    "tegra_rail_energy_joules": ("hw.energy", "J", "power_rail", "rail"),
-    "tegra_rail_power_watts": ("hw.power", "W", "power_rail", "rail"),
-    "tegra_rail_volts": ("hw.voltage", "V", "voltage", "rail"),
-    "tegra_temperature_celsius": ("hw.temperature", "Cel", "temperature", "zone"),
-    "tegra_cpu_frequency_hertz": ("hw.cpu.speed", "Hz", "cpu", "core"),
-    "tegra_fan_speed_ratio": ("hw.fan.speed_ratio", "1", "fan", "fan"),
-}
-
-
-def hardware_metrics(family: Metric, time_ns: int) -> Iterator[otlp.Metric]:
-    """Yield the metric of the semantic conventions that has a family's values, if there is one."""
-    if family.name in _HARDWARE:
-        name, unit, kind, label = _HARDWARE[family.name]
-        points = []
-        for sample in family.samples:
-            labels = {}
-            if label:
-                labels = {"hw.id": sample.labels[label], "hw.type": kind}
-            points.append(_point(sample, labels, time_ns))
-        yield otlp.Metric(name, family.documentation, unit, _data(family.type, points))
 
 
 def run_ids(run_id: str) -> tuple[int, int]:

@@ -451,7 +451,6 @@ class Otlp(Section):
     key_file: Path | None = None
     instance: str | None = Field(None, min_length=1)  # service.instance.id; default: host name
     attributes: dict[str, str] = {}  # further attributes of the resource
-    hardware_names: bool = False  # also send the hw.* metrics of the semantic conventions
     queue_bytes: PositiveInt = Field(2 * 2**20, ge=10_000, le=2**30)  # compressed, in memory
 
     @field_validator("endpoint")

@@ -176,28 +176,6 @@ def test_resource_names_board_and_instance(receiver, monkeypatch):
     assert "service.instance.id" in attributes(spans.resource_spans[0].resource)
 
 
-def test_hardware_names_are_sent_on_request(receiver):
-    """The same values under the names of the conventions, with their units, beside our own."""
-    sender(receiver, hardware_names=True).send(a_page())
-    sender(receiver).send(a_page())
-    got, without = receiver.pages()
-    assert without.keys() == {name for name in got if not name.startswith("hw.")}
-    found = {name: one for name, one in got.items() if name.startswith("hw.")}
-    assert {name: one.unit for name, one in found.items()} == {
-        "hw.host.energy": "J",
-        "hw.energy": "J",
-        "hw.power": "W",
-        "hw.voltage": "V",
-        "hw.temperature": "Cel",
-        "hw.cpu.speed": "Hz",
-        "hw.fan.speed_ratio": "1",
-    }
-    power = {attributes(one)["hw.id"]: one.as_double for one in found["hw.power"].gauge.data_points}
-    assert power == {"VDD_GPU_SOC": 3.15, "VDD_CPU_CV": 14.312, "VIN_SYS_5V0": 4.968}
-    assert found["hw.host.energy"].sum.data_points[0].as_double == 30.0
-    assert found["hw.host.energy"].sum.is_monotonic
-
-
 OTHER = "01a2096d-0d2e-7a88-b625-1591b6e89fd7"
 
 
