@@ -8,13 +8,11 @@ import os
 import resource
 import stat
 import sys
-import threading
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ... import __version__
-from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...parsers.errors import UsageError, UserError
 from ...parsers.values import printable
 from ..session.process_signals import Signals
@@ -59,24 +57,15 @@ def run(arguments: argparse.Namespace) -> int:
     from ..service.service import Service
     from ..web.server import bind
 
-    console = Console(level=arguments.log_level, as_json=arguments.log_format == "json")
+    Console(level=arguments.log_level, as_json=arguments.log_format == "json")
     with bind(config.http.listen) as listener:
         service = Service(config, arguments.state_dir, listener, rules=rules)
         if arguments.config:
             service.load_config = lambda: _load(arguments)
-        stopping = threading.Event()
-        watcher = threading.Thread(
-            target=console.follow, args=(service, stopping, SYSTEM_CLOCK), daemon=True
-        )
         try:
             service.start(lambda: _greet(service, arguments.state_dir))
-            watcher.start()
             service.run(signals)
         finally:
-            stopping.set()
-            if watcher.is_alive():
-                watcher.join(1.0)
-            console.close()
             service.stop()
     return 0
 
@@ -158,16 +147,14 @@ class _JsonFormatter(logging.Formatter):
 
 
 class Console(logging.Handler):
-    """Prints log lines and, on a terminal, one status line below them."""
+    """Prints the log of the whole process, one line per record."""
 
     def __init__(
         self, stream: TextIO = sys.stderr, *, level: str = "info", as_json: bool = False
     ) -> None:
-        """Handle the log of the whole process, from a level on."""
+        """Handle the records from a level on."""
         super().__init__(level.upper())
         self._stream = stream
-        self._watched = stream.isatty() and not as_json
-        self._status = ""
         if as_json:
             self.setFormatter(_JsonFormatter())
         elif "JOURNAL_STREAM" in os.environ:  # the journal adds its own time stamps
@@ -181,76 +168,17 @@ class Console(logging.Handler):
         root.setLevel(level.upper())
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one line above the status line."""
+        """Print one line."""
         line = self.format(record)
         if not self._as_json:
             line = printable(line)  # a worker's output may have escapes; JSON has none
-        if self._watched:
-            self._write(f"\r\033[K{line}\n{self._status}")
-        else:
-            self._write(f"{line}\n")
-
-    def _write(self, text: str) -> None:
         # The reader may be gone (a pipe into head, a closed terminal); the daemon continues.
         with contextlib.suppress(OSError, ValueError):
             try:
-                self._stream.write(text)
+                self._stream.write(f"{line}\n")
                 self._stream.flush()
             except BrokenPipeError:  # what is left of the text would fail again at the exit
                 discard(self._stream.fileno())
-
-    def show(self, status: str) -> None:
-        """Replace the status line, cut to the width of the terminal."""
-        with self.lock or threading.RLock():
-            width = 80
-            with contextlib.suppress(OSError, ValueError):
-                width = os.get_terminal_size(self._stream.fileno()).columns or width
-            self._status = _cut(status, width - 1)
-            self._write(f"\r\033[K{self._status}")
-
-    def follow(self, service: "Service", stopping: threading.Event, clock: Clock) -> None:
-        """Update the status line until the daemon stops; return at once without a terminal."""
-        next_ns = clock.monotonic_ns()
-        while self._watched and not clock.wait(stopping, next_ns):
-            next_ns += 1_000_000_000
-            self.show(status_line(service, clock.monotonic_ns()))
-
-    def close(self) -> None:
-        """Restore the terminal."""
-        with self.lock or threading.RLock():
-            if self._watched and self._status:
-                self._status = ""
-                self._write("\r\033[K")
-        super().close()
-
-
-def _cut(status: str, width: int) -> str:
-    """Cut the middle, because the end says how to leave.
-
-    >>> _cut("running resnet50 · next mobilenet · Ctrl-C ends", 30)
-    'running resnet5… · Ctrl-C ends'
-    """
-    head, dot, end = status.rpartition(" · ")
-    room = width - len(dot + end) - 1
-    if len(status) <= width or not dot or room < 1:
-        return status[:width]
-    return f"{head[:room]}…{dot}{end}"
-
-
-def status_line(service: "Service", now_ns: int) -> str:
-    """Return one line about the present runs and the next one."""
-    states = service.live.snapshot.workloads.values()
-    active = [state.workload for state in states if state.active_run]
-    parts = ["idle"]
-    if active:
-        parts = [f"running {', '.join(active)}"]
-    for workload, due_ns in service.planned():
-        if workload.name not in active:
-            seconds = max(0, round((due_ns - now_ns) / 1e9))
-            parts.append(f"next {workload.name} in {seconds} s")
-            break
-    parts.append("Ctrl-C ends")
-    return " · ".join(parts)
 
 
 def first_screen(service: "Service", state_dir: Path) -> list[str]:

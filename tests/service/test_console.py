@@ -5,11 +5,8 @@ import json
 import logging
 import os
 import pty
-import struct
-import termios
 from collections.abc import Iterator
 from datetime import datetime
-from fcntl import ioctl
 
 import pytest
 
@@ -45,51 +42,8 @@ def terminal():
     os.close(ours)
 
 
-def screen(sent: str) -> "list[str]":
-    """Return the lines that are to be seen: CR and erase begin a line anew."""
-    return [line.rpartition("\r\x1b[K")[2] for line in sent.split("\n")]
-
-
-def test_terminal_keeps_one_status_line(root, terminal):
-    """Log lines go above the status line, which is redrawn whole and gone at the end."""
-    stream, read, _ = terminal
-    console = Console(stream)
-    root.info("one")
-    console.show("idle")
-    root.warning("two %s", "words")
-    console.show("running")
-    console.close()
-    root.info("last")
-    first, second, third, rest = screen(read())
-    assert first.endswith("INFO one")
-    assert second.endswith("WARNING two words")
-    assert third.endswith("INFO last")
-    assert rest == ""
-
-
-@pytest.mark.parametrize(("columns", "shown"), [(20, 19), (0, 79), (500, 120)])
-@pytest.mark.usefixtures("root")
-def test_status_line_fits(terminal, columns, shown):
-    """It is cut to the terminal, also to one that does not know how wide it is."""
-    stream, read, ours = terminal
-    ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    Console(stream).show("x" * 120)
-    assert screen(read()) == ["x" * shown]
-
-
-@pytest.mark.usefixtures("root")
-def test_status_line_keeps_how_to_leave(terminal):
-    """A line of 100 letters on a terminal of 80 loses its middle."""
-    stream, read, ours = terminal
-    ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    Console(stream).show(f"running {'x' * 80} · Ctrl-C ends")
-    (shown,) = screen(read())
-    assert len(shown) == 79
-    assert shown.endswith("x… · Ctrl-C ends")
-
-
 def test_pipe_gets_plain_lines(root, monkeypatch):
-    """A pipe gets neither escape codes nor a status line."""
+    """A pipe gets no escape codes."""
     monkeypatch.delenv("JOURNAL_STREAM", raising=False)
     stream = io.StringIO()
     console = Console(stream)
@@ -183,12 +137,10 @@ def _throw_away(stream: "io.TextIOWrapper") -> None:
 
 
 def test_terminal_that_is_gone_is_no_error(root):
-    """A closed terminal ends neither the log nor the status line."""
+    """Nor does a closed terminal stop who logs."""
     ours, theirs = pty.openpty()
     stream = os.fdopen(theirs, "w")
-    console = Console(stream)
+    Console(stream)
     os.close(ours)
     root.info("one")
-    console.show("idle")
-    console.close()
     _throw_away(stream)
