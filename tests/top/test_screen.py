@@ -87,8 +87,7 @@ def shown(state: ScreenState, width: int, height: int | None = None, **more: Any
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 5), st.integers(20, 220), st.integers(3, 70), st.text(max_size=90))
 def test_nothing_overflows(states, which, width, height, problem):
-    history = [None, 1.0, 50.0] * 40
-    state = replace(states[which], watts=12.5, history=history, problem=problem)
+    state = replace(states[which], watts=12.5, problem=problem)
     lines = draw(state, width, height, Glyphs(), "q quits")
     assert len(lines) == height
     assert all(line.cell_len <= width for line in lines)
@@ -193,7 +192,7 @@ def client_of(daemon: object) -> DaemonClient:
     return DaemonClient(cast(ApiClient, daemon))
 
 
-def test_power_is_that_of_the_rails_of_the_module_per_second_and_absent_without_a_source():
+def test_power_is_that_of_the_rails_of_the_module_and_absent_without_a_source():
     def at(first, second=3.0):
         return {"rails.A.instant_watts": first, "rails.B.instant_watts": second}
 
@@ -201,12 +200,14 @@ def test_power_is_that_of_the_rails_of_the_module_per_second_and_absent_without_
     daemon = Daemon({99.1: at(4.0), 99.6: at(6.0), 100.0: lacks_one}, total_rails=["A", "B"])
     client = client_of(daemon)
     first = client.ask()
-    assert (first.watts, first.history, first.rails) == (None, [8.0, None], {"A": 4.0})
+    assert (first.watts, first.rails) == (8.0, {"A": 4.0})
     daemon.samples[101.5] = at(1.0)
-    assert (client.ask().watts, client.ask().history) == (4.0, [8.0, None, 4.0])
+    assert (client.ask().watts, client.ask().watts) == (4.0, 4.0)
+    daemon.samples[103.0] = lacks_one
+    assert client.ask().watts is None
     daemon.state["sources"] = [{"name": "s", "up": False}]
     stale = client.ask()
-    assert (stale.watts, stale.values, stale.sample_seconds) == (None, {}, 101.5)
+    assert (stale.watts, stale.values, stale.sample_seconds) == (None, {}, 103.0)
 
 
 def test_a_clock_that_was_set_back_does_not_end_the_samples():
@@ -285,34 +286,6 @@ def test_a_small_screen_shows_the_hottest_zone_and_what_fails():
     assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in names][
         :1
     ] == ["broken"]
-
-
-def test_large_screen_shows_the_last_minutes(states):
-    """Free lines are charts of loads and of the highest temperature, newest at the right."""
-    past = {
-        "GPU %": [None, 0.0, 0.5, 1.0],
-        "DLA0 %": [None] * 4,
-        "hottest °C": [40.0, 50.0, 60.0, 45.0],
-    }
-    lines = shown(states[0], 200, 50, past=past)
-    assert not any("DLA0 %" in line for line in lines)
-    place = lines.index("GPU %  now 100, highest 100")
-    chart = lines[place + 1 : place + 6]
-    assert [line[-1] for line in chart] == ["█"] * 5
-    assert [line[-2] for line in chart] == [" ", " ", "▄", "█", "█"]
-    assert chart[-1][-4:-2].isspace()
-    assert "hottest °C  now 45.0, highest 60.0" in lines
-    assert len(lines) == 50
-
-
-def test_client_fills_the_past_from_samples():
-    samples = {
-        99.0: {"gpu.utilization_ratio": 0.5, "dla.0.busy_ratio": 0.25},
-        100.0: {"gpu.utilization_ratio": 0.75, "dla.0.on": 1.0},
-    }
-    past = client_of(Daemon(samples)).ask().past
-    assert past["GPU %"] == [0.5, 0.75]
-    assert past["DLA0 %"] == [0.25, None]
 
 
 def test_processes_have_their_cores_and_memory():

@@ -13,8 +13,8 @@ Values = Mapping[str, float]
 
 # The loads of a DLA core, the most reliable one last.
 _DLA_LOADS = (signals.DLA_LOAD, signals.DLA_FIRMWARE_LOAD, signals.DLA_BUSY)
-_HISTORY = 240
-_PAST_SECONDS = 120.0
+# The first answer has the sample of a source with a long interval too.
+_FIRST_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,7 @@ class ScreenState:
         values: The latest sample; empty without telemetry.
         sample_seconds: Its wall time.
         runs: Finished runs, newest first, as in ``/api/v1/summaries``.
-        watts: Mean power of the module over the last samples.
-        history: The same of earlier samples, oldest first.
-        past: Load of GPU, DLA and EMC and the highest temperature of earlier samples.
+        watts: Mean power of the module between two requests, up to the latest sample.
         now_seconds: Wall time of the daemon.
         problem: Reason for an old answer; empty if it is the latest.
     """
@@ -83,8 +81,6 @@ class ScreenState:
     sample_seconds: float | None = None
     runs: Sequence[Mapping[str, Any]] = ()
     watts: float | None = None
-    history: Sequence[float | None] = ()
-    past: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     now_seconds: float = 0.0
     problem: str = ""
 
@@ -115,29 +111,16 @@ class ScreenState:
         return {each["name"]: each["cores"] for each in self.status["processes"] if "cores" in each}
 
 
-@dataclass
-class _Interval:
-    """One column of the history: power of the module at each sample, and the last loads."""
-
-    watts: list[float] = field(default_factory=list)
-    loads: dict[str, float | None] = field(default_factory=dict)
-
-    @property
-    def mean_watts(self) -> float | None:
-        """Mean power, or None if no sample has the power of the module."""
-        return fmean(self.watts) if self.watts else None
-
-
 class DaemonClient:
-    """Asks one daemon and remembers its earlier answers."""
+    """Asks one daemon and remembers its latest answers."""
 
     def __init__(self, client: ApiClient, interval_seconds: float = 1.0) -> None:
-        """Take the time between two requests, which is also one column of the history."""
+        """Take the time between two requests."""
         self.url = client.url
         self._interval_seconds = interval_seconds
         self._client = client
-        self._intervals: dict[int, _Interval] = {}  # by number of the interval, oldest first
         self._latest: Mapping[str, Any] = {}
+        self._watts: float | None = None
         self._runs: Sequence[Mapping[str, Any]] = ()
         self._run_count = -1
 
@@ -159,47 +142,36 @@ class DaemonClient:
             self._run_count = run_count
 
     def _ask_samples(self, status: Mapping[str, Any]) -> None:
-        """Ask for the samples since the last answer, and add them to the history."""
-        since = self._latest.get("time", status["time"] - _PAST_SECONDS)
+        """Ask for the samples since the last answer; keep the latest, and the module's power."""
+        since = self._latest.get("time", status["time"] - _FIRST_SECONDS)
         if since > status["time"] + self._interval_seconds:  # the daemon's clock was set back
             since = status["time"]
-        for sample in self._client.get(f"/api/v1/samples?since={since!r}")["samples"]:
-            self._keep(sample, status["total_rails"])
-
-    def _keep(self, sample: Mapping[str, Any], total_rails: Sequence[str]) -> None:
-        """Add a sample to the history."""
-        self._latest, values = sample, sample["values"]
-        number = int(sample["time"] // self._interval_seconds)
-        interval = self._intervals.setdefault(number, _Interval())
-        rails = signals.RAIL_POWER.by_label(values)
-        if total_rails and rails.keys() >= set(total_rails):
-            interval.watts.append(sum(rails[name] for name in total_rails))
-        for gauge in gauges_of(values):
-            interval.loads[f"{gauge.name} %"] = gauge.ratio
-        zones = signals.TEMPERATURE.by_label(values)
-        interval.loads["hottest °C"] = max(zones.values(), default=None)
-        if len(self._intervals) > _HISTORY:
-            del self._intervals[next(iter(self._intervals))]
+        samples = self._client.get(f"/api/v1/samples?since={since!r}")["samples"]
+        if samples:
+            self._latest = samples[-1]
+            begin = self._latest["time"] - self._interval_seconds
+            recent = [sample["values"] for sample in samples if sample["time"] > begin]
+            self._watts = _mean_watts(recent, status["total_rails"])
 
     def _state(self, status: Mapping[str, Any]) -> ScreenState:
         """Return the screen of the answers so far."""
-        history = [interval.mean_watts for interval in self._intervals.values()]
-        names: dict[str, None] = {}
-        for interval in self._intervals.values():
-            names |= dict.fromkeys(interval.loads)
         state = ScreenState(
             status,
             self.url,
             sample_seconds=self._latest.get("time"),
             runs=self._runs,
-            history=history,
-            past={name: self._past_of(name) for name in names},
             now_seconds=status["time"],
         )
         if not any(source["up"] for source in status["sources"]):
             return state  # The latest values are those of a source that works no longer.
-        watts = history[-1] if history else None
-        return replace(state, values=self._latest.get("values", {}), watts=watts)
+        return replace(state, values=self._latest.get("values", {}), watts=self._watts)
 
-    def _past_of(self, name: str) -> list[float | None]:
-        return [interval.loads.get(name) for interval in self._intervals.values()]
+
+def _mean_watts(samples: Sequence[Values], total_rails: Sequence[str]) -> float | None:
+    """Return the mean power of the module, or None if no sample has all of its rails."""
+    powers = []
+    for values in samples:
+        rails = signals.RAIL_POWER.by_label(values)
+        if total_rails and rails.keys() >= set(total_rails):
+            powers.append(sum(rails[name] for name in total_rails))
+    return fmean(powers) if powers else None

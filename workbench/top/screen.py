@@ -65,7 +65,6 @@ _LEAST_NAME, _MOST_NAME = 18, 40
 _SIDE_BY_SIDE = 76
 _GAP = 2
 _WIDEST_BLOCK = 80
-_TALLEST = 5
 _MEMORIES = (
     ("RAM", signals.RAM_USED, signals.RAM_TOTAL),
     ("swap", signals.SWAP_USED, signals.SWAP_TOTAL),
@@ -80,8 +79,6 @@ _NUMBERS = (
     ("J net", "net_joules_per_inference", 1),
 )
 _BAD_OUTCOMES = ("failed", "timeout", "skipped")
-# The beginnings of the names in ``ScreenState.past``, in the order of their charts.
-_CHARTED = ("GPU", "DLA", "EMC", "hot")
 
 
 @dataclass(frozen=True)
@@ -108,21 +105,6 @@ class Glyphs:
     def column(self, ratio: float) -> str:
         """Return a ratio as one character; a value above zero is never blank."""
         return self.eighths[math.ceil(min(max(ratio, 0.0), 1.0) * (len(self.eighths) - 1))]
-
-    def sparkline(self, values: Sequence[float | None], width: int) -> str:
-        """Return the last values as columns from zero to their highest, newest at the right.
-
-        >>> ASCII.sparkline([8, None, 4, 8], 5)
-        ' # =#'
-        """
-        if width <= 0:
-            return ""
-        heights = [value or 0.0 for value in values[-width:]]
-        top = max(heights, default=0.0) or 1.0
-        chart = ""
-        for height in heights:
-            chart += self.column(height / top)
-        return chart.rjust(width)
 
     def percent(self, ratio: float | None) -> str:
         """Return a ratio in percent, in five cells."""
@@ -162,7 +144,6 @@ def draw(
     workload_lines = min(len(rows) + 1, max(3, height // 3))
     lines = head + blocks[: max(0, height - len(head) - workload_lines)]
     lines = (lines + _workloads(rows, width, height - len(lines), glyphs))[: max(0, height)]
-    lines += _past(state, width, height - len(lines), glyphs)
     if foot:
         lines += [Text(end="")] * (height - len(lines))
         lines.append(_line(width, (foot, "dim")))
@@ -330,9 +311,9 @@ def _memory_style(ratio: float) -> str:
 
 
 def _power(state: ScreenState, width: int, glyphs: Glyphs) -> list[Text]:
-    """Return the module's power with its last minutes, and each rail, in one line per value."""
+    """Return the power of the module and of each rail, in one line per value."""
     cells = max(0, width - _RAIL_CELLS - 10)
-    rows = [("module", state.watts, glyphs.sparkline(state.history, cells), "bold")]
+    rows = [("module", state.watts, "", "bold")]
     most = max(state.rails.values(), default=0.0)
     for name, watts in state.rails.items():
         ratio = watts / most if most > 0 else 0.0
@@ -429,42 +410,6 @@ def _processes(state: ScreenState, width: int) -> list[Text]:
     for name, text in words.items():
         parts.append((f"{name} {text}", ""))
     return _flow(parts, width)
-
-
-def _past(state: ScreenState, width: int, lines: int, glyphs: Glyphs) -> list[Text]:
-    """Return charts of the last minutes for the free lines below the workloads, or none."""
-    charts = {name: values for name, values in state.past.items() if any(values)}
-    if not charts:
-        return []
-    tall = min(_TALLEST, (lines - 1) // len(charts) - 1)
-    if tall < 1:
-        return []
-    drawn = [Text(end="")]
-    for name in sorted(charts, key=lambda name: (_CHARTED.index(name[:3]), name)):
-        drawn += _chart(name, charts[name], width, tall, glyphs)
-    return drawn
-
-
-def _chart(
-    name: str, values: Sequence[float | None], width: int, tall: int, glyphs: Glyphs
-) -> list[Text]:
-    """Return a title and the last values as columns of some lines, newest at the right."""
-    known = [value for value in values if value is not None]
-    low, high, unit = 0.0, 1.0, 100
-    if not name.endswith("%"):
-        low, high, unit = min(known) - 1, max(known), 1
-    words = f"{name}  now {digits(known[-1] * unit)}, highest {digits(max(known) * unit)}"
-    lines = [_line(width, (words, "dim"))]
-    heights: list[float] = []
-    for value in values[-width:]:
-        if value is None:
-            heights.append(0.0)
-        else:
-            heights.append((value - low) / (high - low) * tall)
-    for row in reversed(range(tall)):
-        cells = "".join([glyphs.column(height - row) for height in heights])
-        lines.append(_line(width, (cells.rjust(width), "cyan")))
-    return lines
 
 
 @dataclass(frozen=True)
