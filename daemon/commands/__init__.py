@@ -193,21 +193,26 @@ class Options:
         self("-f, --format", choices=formats, default=default)
         self("-o, --output FILE", "default: standard output")
 
-    def fallback(self) -> None:
-        """Add ``--fallback``."""
+    def engine(self) -> None:
+        """Add how an engine is built, with the names of a workload's settings."""
+        self("--precision", "default: the back-end's", choices=("fp32", "fp16", "int8"))
+        words = "scales for int8: a calibration cache, or inputs to make one from"
+        self("--calibration PATH", words)
+        self.preprocess()
+        words = "how hard TensorRT tries: 0 builds fast (default: TensorRT's own)"
+        self("--optimization-level 0-5", words, choices=range(6))
+        self("--batch N", default=1)
         words = "for layers that a DLA refuses (default: %(default)s)"
         self("--fallback", words, choices=("forbid", "allow", "require-pure"), default="allow")
+        words = "of an input with open dimensions; with a range the engine takes all shapes in it"
+        name = "--shape NAME:SHAPE[:MIN:OPT:MAX]"
+        self(name, f"{words}, as x:1x3x640x640", action="append", type=input_shape, default=[])
+        self("--plugin LIB", "library with plug-ins of TensorRT", action="append", default=[])
 
     def preprocess(self) -> None:
         """Add ``--preprocess``, as a flow mapping of YAML."""
         words = "how images become inputs, as '{resize: 256, mean: [0.485, 0.456, 0.406]}'"
         self("--preprocess MAPPING", words, type=_preprocess)
-
-    def shape(self) -> None:
-        """Add ``--shape``."""
-        words = "of an input with open dimensions; with a range the engine takes all shapes in it"
-        name = "--shape NAME:SHAPE[:MIN:OPT:MAX]"
-        self(name, f"{words}, as x:1x3x640x640", action="append", type=input_shape, default=[])
 
     def state_dir(self, words: str = "where runs are kept", content: str | None = None) -> None:
         """Add ``--state-dir``, by default ours, or the service's if ours lacks ``content``."""

@@ -216,9 +216,7 @@ def add(option: Options) -> None:
         "default: tensorrt on gpu and DLA, onnxruntime on cpu",
         choices=[name for name in BACKENDS if name not in SUBJECTS.values()],
     )
-    option("--precision", "default: the back-end's", choices=("fp32", "fp16", "int8"))
-    option("--calibration PATH", "scales for int8: a calibration cache, or inputs to make one from")
-    option.preprocess()
+    option.engine()
     option("--inputs PATH", "check the outputs for these inputs: images or arrays")
     option("--labels PATH", "the class of each of --inputs: text, a number per line; or .npz")
     option(
@@ -227,18 +225,9 @@ def add(option: Options) -> None:
         " relative error without (default: by precision)",
         type=reader(float, lambda ratio: 0 <= ratio <= 1, "a ratio from 0 to 1"),
     )
-    option(
-        "--optimization-level 0-5",
-        "how hard TensorRT tries: 0 builds fast (default: TensorRT's own)",
-        choices=range(6),
-    )
-    option("--batch N", default=1)
     option("--streams N", "inferences in flight at once", default=1)
     option("--no-cuda-graph", "launch each inference layer by layer")
     option("--no-transfers", "leave inputs and outputs on the device")
-    option.fallback()
-    option.shape()
-    option("--plugin LIB", "library with plug-ins of TensorRT", action="append", default=[])
     option("--duration S", "of a round (default: 15)")
     option(
         "--baseline S",

@@ -206,13 +206,17 @@ def _build(arguments: argparse.Namespace, device: str) -> tuple[int, Built | Non
         backend=backend,
         precision=arguments.precision,
         fallback=arguments.fallback,
-        optimization_level=arguments.level,
-        calibration=arguments.calibration and str(arguments.calibration.absolute()),
+        optimization_level=arguments.optimization_level,
+        calibration=arguments.calibration and _absolute(arguments.calibration),
         preprocess=arguments.preprocess,
-        plugins=tuple(str(Path(path).expanduser().absolute()) for path in arguments.plugin),
+        plugins=tuple(map(_absolute, arguments.plugin)),
         shapes=dict(arguments.shape),
         rebuild=arguments.again,
     )
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
 
 
 def _print_built(device: str, built: Built) -> None:
@@ -323,21 +327,8 @@ def add(option: Options) -> None:
         type=lambda text: devices(text, known),
         default=("gpu",),
     )
-    building("--precision", choices=("fp32", "fp16", "int8"))
-    words = "scales for int8: a calibration cache, or inputs to make one from"
-    building("--calibration FILE", words)
-    building.preprocess()
-    building.fallback()
-    building("--batch N", default=1)
-    building.shape()
-    building("--plugin LIB", "library with plug-ins of TensorRT", action="append", default=[])
+    building.engine()
     building("--standalone", "a loadable of a DLA, for backend: cudla, in place of an engine")
-    building(
-        "--level",
-        "how long to look for faster kernels; a workload finds the engine only with the same"
-        " optimization_level",
-        choices=range(6),
-    )
     building("--json", "print one JSON object, with what is recorded of each engine")
     building("--again", "even if it is there: beside other work a worse one may have been built")
     calibrating = add_command(
