@@ -3,7 +3,7 @@
 A value that a line does not contain is ``None`` (a list or mapping is empty); it is never 0.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, cast
@@ -22,6 +22,13 @@ class Record(BaseModel):
     """Base of records that are checked when they are made, such as answers of children."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def without(given: Any, *names: str) -> Any:
+    """Return a stored record without keys that only older releases wrote."""
+    if not isinstance(given, Mapping):
+        return given
+    return {name: value for name, value in given.items() if name not in names}
 
 
 class TelemetryRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

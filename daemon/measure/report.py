@@ -1,6 +1,5 @@
 """The report of one run, paired with the telemetry of its time window: stored and served."""
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import (
@@ -23,7 +22,7 @@ from ...parsers.inference.events import (
     UnitCount,
 )
 from ...parsers.inference.placement import Built
-from ...parsers.records import Ratio, Record
+from ...parsers.records import Ratio, Record, without
 from ...parsers.values import Device as Device
 
 SkipReason = Literal[
@@ -187,9 +186,7 @@ class DeadlineReport(Record):
     @classmethod
     def _accept_older_runs(cls, given: Any) -> Any:
         """Leave out the last misses, which older releases kept with a weighed cause each."""
-        if isinstance(given, Mapping) and "last" in given:
-            return {name: value for name, value in given.items() if name != "last"}
-        return given
+        return without(given, "last")
 
 
 class RailEnergy(Record):

@@ -88,19 +88,6 @@ class Executor:
         if child is not None:
             child.end()
 
-    def finish(self, seconds: float) -> None:
-        """Close the input of the worker and let it end by itself; kill it after ``seconds``.
-
-        A profiler of the worker writes its report then.
-        """
-        child = self._child
-        if child is not None:
-            child.close_input()
-            until_ns = self._clock.monotonic_ns() + int(seconds * 1e9)
-            while isinstance(child.read((until_ns - self._clock.monotonic_ns()) / 1e9), Stamped):
-                pass
-        self.close()
-
     def run(
         self,
         order: events.Order,

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic import ValidationError as _ValidationError
 
 from ..errors import ParseError
-from ..records import Ratio, Record
+from ..records import Ratio, Record, without
 from .calibration import Method, Preprocess
 from .marks import NAME_PATTERN
 from .placement import Built, EngineCapability, Fallback, Precision
@@ -35,7 +35,7 @@ Outcome = Literal["ok", "failed", "timeout", "skipped", "cancelled"]
 def without_share_of_the_gpu(given: Any) -> Any:
     """Return a stored record without the share of the GPU that older releases kept and none set."""
     if isinstance(given, Mapping) and given.get("mps_percentage", "") is None:
-        return {key: value for key, value in given.items() if key != "mps_percentage"}
+        return without(given, "mps_percentage")
     return given
 
 

@@ -282,7 +282,7 @@ def test_bad_requests_are_one_line(advise, options, rates, said):
         (None, "No such file"),
         ("not json", "is not JSON"),
         ('{"records": []}', "is not a result of a benchmark"),
-        ('{"schema_version": 1, "models": []}', "has schema_version 1, this version reads 2"),
+        ('{"schema_version": 1, "models": []}', "has schema_version 1, this version reads 2 and 3"),
         (
             '{"schema_version": 2, "models": [], "tegrascope": "9.9"}',
             "it was written by tegrascope 9.9",

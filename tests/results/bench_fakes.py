@@ -18,7 +18,7 @@ from tegrascope.daemon.measure.report import (
 from tegrascope.daemon.session.executor import Executor
 from tegrascope.workbench.bench.run import Bench, Display
 from tegrascope.workbench.bench.settings import Asked
-from tegrascope.workbench.bench.workers import Setup, Watcher, Workers
+from tegrascope.workbench.bench.workers import Setup, Workers
 from tegrascope.workbench.results.records import BenchSettings
 
 SECOND = 1_000_000_000
@@ -115,12 +115,11 @@ def make_bench(
     asked: BenchSettings,
     executors: FakeExecutors,
     display: Display,
-    watcher: Watcher | None = None,
     begin_pass: Callable[[int], None] = lambda _number: None,
 ) -> tuple[Bench, Workers]:
     setup = Setup(Asked(asked, None), directory)
     workers = Workers(setup.session, display.heard, make_executor=executors)
-    return Bench(asked, workers, display, watcher, begin_pass), workers
+    return Bench(asked, workers, display, begin_pass), workers
 
 
 def settings(*models: str, **changes: object) -> BenchSettings:

@@ -9,6 +9,7 @@ import pytest
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.figures import difference
 from tegrascope.workbench.results.bench_page import report_page
+from tegrascope.workbench.results.reading import read_result
 from tegrascope.workbench.results.records import (
     BenchResult,
     Contention,
@@ -67,7 +68,17 @@ def samples(begin_ns, end_ns):
 def test_document_comes_back_as_it_was(result):
     text = result.model_dump_json(exclude_none=True)
     assert BenchResult.model_validate_json(text) == result
-    assert json.loads(text)["schema_version"] == 2
+    assert json.loads(text)["schema_version"] == 3
+
+
+def test_result_of_an_older_version_is_read(result, tmp_path):
+    document = json.loads(result.model_dump_json(exclude_none=True))
+    document["schema_version"] = 2
+    document["settings"]["nsys"] = True
+    document["models"][0]["accelerators"][0]["nsys_report"] = "net-gpu.nsys-rep"
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(document))
+    assert read_result(path).models == result.models
 
 
 def test_page_is_valid_and_asks_for_nothing(result):

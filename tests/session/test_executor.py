@@ -237,20 +237,3 @@ def test_a_worker_that_cannot_have_its_cores_says_which_there_are(tmp_path):
     assert "4090" in finished.reason
     assert f"are {min(os.sched_getaffinity(0))}" in finished.reason
     executor.close()
-
-
-def test_a_finished_worker_ends_by_itself(tmp_path, executor_of):
-    """Without further orders a worker has the time it takes to put things away; not for ever."""
-    executor = executor_of('tell(event="finished", outcome="ok", **run)')
-    script = tmp_path / "worker.py"
-    done = tmp_path / "done"
-    script.write_text(script.read_text() + f"time.sleep(0.8)\nopen({str(done)!r}, 'w').close()\n")
-    assert run(executor)[0].outcome == "ok"
-    executor.finish(120.0)
-    assert done.exists()
-    assert executor.pid is None
-    script.write_text(script.read_text() + "time.sleep(1000)\n")
-    assert run(executor)[0].outcome == "ok"
-    executor.finish(0.2)
-    assert executor.pid is None
-    executor.finish(1.0)

@@ -26,7 +26,7 @@ from ..results.paired import power_of
 from ..results.records import BenchSettings, Contention, LayerRow, ModelResult, Placed
 from ..results.summary import Measured, Round, agree, clock_ranges, reported_flags, summarise
 from .settings import LOOK_SECONDS, shortened, workload_name, workload_of
-from .workers import FinishedRun, Watcher, Workers, look_at
+from .workers import FinishedRun, Workers, look_at
 
 T = TypeVar("T")
 LayerRows: TypeAlias = tuple[LayerRow, ...]
@@ -236,7 +236,6 @@ class Bench:
     settings: BenchSettings
     workers: Workers
     display: Display
-    watcher: Watcher | None = None
     begin_pass: Callable[[int], None] = lambda _number: None
     add_work: Callable[[str, LayerRows], LayerRows] = lambda _model, rows: rows
 
@@ -267,10 +266,6 @@ class Bench:
         if self.settings.layers:
             for device in self._running(measured):
                 self._time_layers(model, measured[device], workloads[device])
-        if self.watcher is not None:
-            self.display.say(f"{model}: once more under Nsight Systems, for its timeline alone")
-            for device in self._running(measured):
-                self.watcher.watch(workloads[device], measured[device], self.workers)
         return summarise(model, list(measured.values()), [one.report for one in rounds])
 
     def _running(self, measured: Mapping[Device, Measured]) -> Iterator[Device]:

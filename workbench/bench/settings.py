@@ -99,7 +99,7 @@ class Asked(NamedTuple):
 _AS_GIVEN = (
     *("backend", "precision", "batch", "streams", "optimization_level", "fallback"),
     *("calibration", "preprocess", "inputs", "labels", "tolerance"),
-    *("nsys", "contention", "layers", "rounds"),
+    *("contention", "layers", "rounds"),
 )
 LOCK_IN_SECONDS = 300.0
 
@@ -269,7 +269,6 @@ def check_sweep(
     given = {
         "--contention": settings.contention,
         "--lock-in": settings.lock_in_seconds is not None,
-        "--nsys": settings.nsys,
         "--layers": settings.layers,
     }
     other = next((name for name, is_given in given.items() if is_given), None)
@@ -373,9 +372,9 @@ def reference_of(settings: BenchSettings, model: str) -> Workload:
     return shortened(Workload(name=name, model=path, device="cpu", backend=REFERENCE, **shared))
 
 
-def shortened(workload: Workload, *, count: int = 1, warm_up: float = 0.0) -> Workload:
-    """Return the workload for a few inferences without idle phases: no figure of it is used."""
-    changes = {"warm_up": warm_up, "baseline": 0.0, "duration": None, "count": count}
+def shortened(workload: Workload, *, warm_up: float = 0.0) -> Workload:
+    """Return the workload for one inference without idle phases: no figure of it is used."""
+    changes = {"warm_up": warm_up, "baseline": 0.0, "duration": None, "count": 1}
     return workload.model_copy(update=changes)
 
 

@@ -1,6 +1,5 @@
 """The workers of a benchmark, its telemetry, and each run, as the daemon carries it out."""
 
-import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,6 @@ from ...collectors.board.machine import cpu_busy_ratio
 from ...collectors.board.power import PowerClient
 from ...collectors.board.readers import clocks_locked
 from ...collectors.lines.program import ProcessSource, SocketSource
-from ...collectors.paths import exists
 from ...collectors.worker.outputs import (
     OutputCheck,
     check_outputs,
@@ -28,7 +26,7 @@ from ...daemon.measure.report import Device, RunReport, Span
 from ...daemon.measure.timeline import Timeline
 from ...daemon.measure.trace import Pattern, RunTrace
 from ...daemon.measure.utilization import telemetry as describe
-from ...daemon.session.executor import Executor, worker_command
+from ...daemon.session.executor import Executor
 from ...daemon.session.session import InFlightRun, Job, Session, make_order
 from ...daemon.session.telemetry import environment_of
 from ...daemon.settings.config import Telemetry, Workload
@@ -181,12 +179,10 @@ class Workers:
         for executor in executors:
             executor.cancel()
 
-    def end(self, name: str, patience_seconds: float = 0.0) -> None:
-        """End one worker, if it exists; 0 seconds of patience end it at once."""
+    def end(self, name: str) -> None:
+        """End one worker, if it exists."""
         executor = self._executors.get(name)
         if executor is not None:
-            if patience_seconds > 0:
-                executor.finish(patience_seconds)
             executor.close()
             with self._lock:
                 del self._executors[name]
@@ -204,16 +200,15 @@ class Workers:
         outputs: Path | None = None,
         inputs: str | None = None,
         *,
-        program: tuple[str, ...] | None = None,
         pattern: Pattern | None = None,
         profile: Path | None = None,
     ) -> FinishedRun:
         """Carry out one run on the worker of this name, from its order to its report.
 
         After the timeout the worker is killed. A run that writes ``outputs``, of a data set if
-        ``inputs`` names one, does not wait for its last sample. ``program`` replaces the command
-        of a worker that has to be started, and ``pattern`` has the off- and on-steps of a lock-in
-        measurement. After the run, a pass that times each layer writes ``profile``.
+        ``inputs`` names one, does not wait for its last sample. ``pattern`` has the off- and
+        on-steps of a lock-in measurement. After the run, a pass that times each layer writes
+        ``profile``.
         """
         job = Job(workload)
         in_flight = InFlightRun(self.session, job, name)
@@ -233,7 +228,7 @@ class Workers:
             in_flight.take(event)
             self.heard(event)
 
-        executor = self._executor(name, program)
+        executor = self._executor(name)
         if executor is not None:
             executor.run(order, timeout_seconds, take)
         in_flight.end()
@@ -262,29 +257,23 @@ class Workers:
         with ThreadPoolExecutor(len(runs), "worker") as threads:
             return list(threads.map(run, runs))
 
-    def _executor(self, name: str, program: tuple[str, ...] | None) -> Executor | None:
+    def _executor(self, name: str) -> Executor | None:
         with self._lock:
             if self.was_cancelled:
                 return None
             if name not in self._executors:
-                command = {} if program is None else {"argv": program}
                 self._executors[name] = self.make_executor(
-                    name, cwd=self.cwd, clock=self.session.clock, **command
+                    name, cwd=self.cwd, clock=self.session.clock
                 )
             return self._executors[name]
 
 
-# --- runs beside the rounds: the first, which checks outputs, and the last, under nsys ------------
+# --- the first run, which checks outputs ----------------------------------------------------------
 
 # Without --on these are tried, and the CPU if the machine has neither.
 TRIED: tuple[Device, ...] = ("gpu", "dla0")
 LAST_RESORT: Device = "cpu"
 _REFERENCE = "reference"
-# Writing a large report takes a while on a small board.
-REPORT_SECONDS = 180.0
-# Under nsys: enough to see a rhythm, and few enough for a report that opens at once.
-_WATCHED_INFERENCES = 200
-_WATCHED_WARM_UP_SECONDS = 0.5
 
 
 class Reference(NamedTuple):
@@ -372,50 +361,3 @@ def look_at(
         if settings.devices is None and all(one.status == "unavailable" for one in found.values()):
             found[LAST_RESORT] = look(LAST_RESORT)
         return found
-
-
-@dataclass(frozen=True)
-class Watcher:
-    """Runs each accelerator once more under nsys; no figure is taken from that run."""
-
-    program: str
-    directory: Path
-
-    def watch(self, workload: Workload, one: Measured, workers: Workers) -> None:
-        """Run a model on an accelerator once more; note the report, or why there is none."""
-        # The measured worker ends first: nsys has to start a process of its own.
-        workers.end(workload.device)
-        report = self.directory / f"{workload.name}.nsys-rep"
-        program = (
-            *(self.program, "profile", "--output", str(report), "--force-overwrite", "true"),
-            # Samples of the CPU need rights that few users have, and answer another question.
-            *("--trace", "cuda,nvtx,osrt", "--sample", "none", "--cpuctxsw", "none"),
-            *worker_command(workload.device),
-        )
-        done = workers.run(
-            shortened(workload, count=_WATCHED_INFERENCES, warm_up=_WATCHED_WARM_UP_SECONDS),
-            workload.device,
-            workload.timeout_seconds + REPORT_SECONDS,
-            program=program,
-        )
-        workers.end(workload.device, patience_seconds=REPORT_SECONDS)
-        if exists(report):
-            one.nsys_report = report.name
-            return
-        raw = report.with_suffix(".qdstrm")
-        why = done.report.reason or "the run succeeded, and nsys gave no reason"
-        if exists(raw):
-            why = f"it left {raw.name}, so the importer of Nsight Systems is not installed here"
-        one.nsys_problem = f"nsys wrote no {report.name}: {why}"
-
-
-def find_nsys(program: str = "nsys") -> str:
-    """Return the path of nsys, or raise ``UserError`` without it."""
-    found = shutil.which(program)
-    if found is None:
-        raise UserError(
-            f"{program} was not found",
-            "install Nsight Systems (on a Jetson: apt install nsight-systems-*), or leave --nsys"
-            " out",
-        )
-    return found

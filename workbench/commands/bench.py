@@ -23,7 +23,7 @@ from ...parsers.nvpmodel import largest_mode
 from ..bench.run import Bench, Display, RoundPlan, foreseen
 from ..bench.settings import LOCK_IN_SECONDS, Asked, check_models, read_settings
 from ..bench.sweep import SweepRun, axis
-from ..bench.workers import Setup, Watcher, Workers, find_nsys
+from ..bench.workers import Setup, Workers
 from ..compare.report import beside_published
 from ..inspect.layers import layers_with_work
 from ..results.bench_page import print_result, report_page
@@ -45,10 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     asked = read_settings(arguments)
     check_models(asked.settings.models)
     directory = _directory(arguments.output)
-    watcher = None
-    if asked.settings.nsys:
-        watcher = Watcher(find_nsys(), _made(directory).absolute())
-    result, setup = _measure(asked, arguments.state_dir, watcher)
+    result, setup = _measure(asked, arguments.state_dir)
     # Also without a figure: the files have the reasons.
     _write(result, setup, directory)
     if arguments.json:
@@ -75,7 +72,7 @@ def _status(result: BenchResult) -> int:
     return GOOD if was_measured else FAILED
 
 
-def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[BenchResult, Setup]:
+def _measure(asked: Asked, state_dir: Path) -> tuple[BenchResult, Setup]:
     """Start the telemetry, run every model, and stop the telemetry, whatever happens."""
     signals = Signals()
     _made(state_dir, "name a writable place with --state-dir")
@@ -87,7 +84,7 @@ def _measure(asked: Asked, state_dir: Path, watcher: Watcher | None) -> tuple[Be
     display = Display()
     with display.progress:
         workers = Workers(setup.session, display.heard, cwd=state_dir)
-        run = Bench(settings, workers, display, watcher, setup.begin_pass)
+        run = Bench(settings, workers, display, setup.begin_pass)
         run.add_work = lambda model, rows: layers_with_work(
             model, state_dir / "models", settings.batch, rows, settings.shapes
         )
@@ -274,7 +271,6 @@ def add(option: Options) -> None:
     )
     option("--layers", "after the rounds, the time, precision, kernel and work of each layer")
     option("--stages", "with --lock-in: of each stage too, if the back-end can repeat it alone")
-    option("--nsys", "one more pass of each under Nsight Systems, its report beside the results")
     sharing = option.group("how the workers share the machine")
     sharing("--nice 0-19", choices=range(20), default=0)
     sharing("--cpus LIST", "cores to run on, as 4,5", type=_cores, default=())

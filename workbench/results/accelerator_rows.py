@@ -59,7 +59,6 @@ def accelerator_cells(result: AcceleratorResult) -> dict[str, str]:
         **_output_cells(result),
         "rounds": str(result.rounds or ""),
         "flags": _flags(result),
-        "timeline": result.nsys_report or "",
     }
 
 

@@ -206,7 +206,6 @@ def _remarks(model: ModelResult) -> list[Block]:
     """Return why figures are missing, and notes of the builds."""
     reasons: list[str] = []
     builds: list[str] = []
-    profiles: list[str] = []
     for result in model.accelerators:
         if result.reason:
             reasons.append(f"{result.device}: {result.reason}")
@@ -215,9 +214,7 @@ def _remarks(model: ModelResult) -> list[Block]:
                 builds.append(f"{result.device}: {note}")
             if result.built.why_no_graph:
                 builds.append(f"{result.device}: no CUDA graph: {result.built.why_no_graph}")
-        if result.nsys_problem:
-            profiles.append(f"{result.device}: {result.nsys_problem}")
-    return [Text(remark) for remark in (*reasons, *builds, *profiles)]
+    return [Text(remark) for remark in (*reasons, *builds)]
 
 
 def _facts(result: BenchResult) -> dict[str, str | None]:

@@ -11,7 +11,7 @@ from ...collectors.paths import is_directory
 from ...daemon.measure.report import RunReport
 from ...parsers.errors import UserError
 from ...parsers.records import Record
-from .records import SCHEMA_VERSION, BenchResult
+from .records import READABLE_VERSIONS, BenchResult
 
 Kind = TypeVar("Kind", bound=Record)
 _FILE = "result.json"
@@ -27,10 +27,10 @@ def read_result(given: Path) -> BenchResult:
     path, text, found = _document(given)
     if not isinstance(found, dict) or "schema_version" not in found or "models" not in found:
         raise UserError(f"{path} is not a result of a benchmark", _NAME_ONE)
-    if found["schema_version"] != SCHEMA_VERSION:
+    if found["schema_version"] not in READABLE_VERSIONS:
+        readable = " and ".join(map(str, READABLE_VERSIONS))
         raise UserError(
-            f"{path} has schema_version {found['schema_version']}, this version reads"
-            f" {SCHEMA_VERSION}",
+            f"{path} has schema_version {found['schema_version']}, this version reads {readable}",
             "run the benchmark again, or use the tegrascope that wrote it",
         )
     writer = found.get("tegrascope", "of an unknown version")

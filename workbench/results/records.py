@@ -25,10 +25,12 @@ from ...parsers.inference.events import (
 )
 from ...parsers.inference.layers import EngineLayer
 from ...parsers.inference.placement import Built, PlacementVerdict, Precision
-from ...parsers.records import Ratio, Record
+from ...parsers.records import Ratio, Record, without
 
 # Raised whenever a key changes its meaning or goes; new keys may come at any time.
-SCHEMA_VERSION: Literal[2] = 2
+SCHEMA_VERSION: Literal[3] = 3
+# Version 2 also had a timeline of Nsight Systems.
+READABLE_VERSIONS = (2, SCHEMA_VERSION)
 
 Status = Literal["ok", "unavailable", "failed", "cancelled"]
 # A flag of the runs, or one of the benchmark's own.
@@ -98,8 +100,6 @@ class AcceleratorResult(Record):
     reason: str | None = None
     log: tuple[str, ...] = ()
     outputs: OutputCheck | None = None
-    nsys_report: str | None = None
-    nsys_problem: str | None = None
     built: Built | None = None
     cold_start_seconds: dict[str, NonNegativeFloat] = {}
     process_peak_bytes: NonNegativeInt | None = None
@@ -130,6 +130,11 @@ class AcceleratorResult(Record):
     unsettled_rounds: NonNegativeInt = 0
     flags: dict[BenchFlag, PositiveInt] = {}
     foreign_dla_processes: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_older_results(cls, given: Any) -> Any:
+        return without(given, "nsys_report", "nsys_problem")
 
     @property
     def placement(self) -> PlacementVerdict | None:
@@ -355,7 +360,6 @@ class BenchSettings(InferenceSettings, Record):
     inputs: str | None = None
     labels: str | None = None
     tolerance: Ratio | None = None
-    nsys: bool = False
     contention: bool = False
     lock_in_seconds: NonNegativeFloat | None = None
     lock_in_stages: bool = False
@@ -369,6 +373,11 @@ class BenchSettings(InferenceSettings, Record):
     rounds: PositiveInt
     telemetry: str | None = None
     is_simulated: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_older_results(cls, given: Any) -> Any:
+        return without(given, "nsys")
 
 
 def variant_of(settings: BenchSettings) -> str:
@@ -398,7 +407,7 @@ class BenchResult(Record):
     about the machine, and ``telemetry_problem`` is the reason for missing energy.
     """
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[2, 3] = SCHEMA_VERSION
     tegrascope: str
     started_wall_ns: NonNegativeInt
     ended_wall_ns: NonNegativeInt

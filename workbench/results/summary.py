@@ -119,8 +119,6 @@ class Measured:
     log: tuple[str, ...] = ()
     outputs: OutputCheck | None = None
     rounds: Sequence[Round] = ()
-    nsys_report: str | None = None
-    nsys_problem: str | None = None
     lock_in: LockInReport | None = None
     lock_in_stages: dict[StageName, LockInReport] = field(default_factory=dict)
     layers: tuple[LayerRow, ...] = ()
@@ -246,8 +244,6 @@ def summarise_accelerator(one: Measured) -> AcceleratorResult:
         reason=one.reason,
         log=one.log,
         outputs=one.outputs,
-        nsys_report=one.nsys_report,
-        nsys_problem=one.nsys_problem,
         lock_in=one.lock_in,
         lock_in_stages=one.lock_in_stages,
         layers=one.layers,
