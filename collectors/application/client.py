@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from ...parsers.errors import UserError
 from ..files import read_regular
 from ..http_peer import HttpPeer, OversizeError, PeerLimits, error_words, header_secrets
+from ..paths import own_state_dir
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -239,8 +240,5 @@ def _split(url: str) -> SplitResult | None:
 
 def token_files() -> list[Path]:
     """Return the usual paths of the token: that of this user's daemon, then the service's."""
-    try:
-        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    except RuntimeError:  # a user without a home, as in a container
-        home = "/var/lib"
-    return list(dict.fromkeys(Path(one) / "tegrascope/token" for one in (home, "/var/lib")))
+    directories = dict.fromkeys((own_state_dir(), Path("/var/lib/tegrascope")))
+    return [directory / "token" for directory in directories]

@@ -18,7 +18,7 @@ from ...parsers import signals
 from ...parsers.errors import UserError
 from ...parsers.inference.placement import Circumstances
 from ...parsers.signals import Column
-from ..board.readers import available_bytes, clocks_locked, find_clocks, read_text
+from ..board.readers import clocks_locked, find_clocks, free_memory, read_text
 from ..models.files import external_files
 from .engine_cache import try_lock
 
@@ -115,7 +115,7 @@ def turn_to_build(
             wanted = build_bytes(sum(path.stat().st_size for path in files))
         circumstances = Circumstances(
             load_average=_load_average(root),
-            free_memory_bytes=_free_memory(root),
+            free_memory_bytes=free_memory(root),
             wanted_memory_bytes=wanted,
             clocks_locked=clocks_locked(root),
             waited_seconds=round(time.monotonic() - begin, 1) if last_holder else 0.0,
@@ -177,8 +177,3 @@ def _holders(lock: int, root: Path) -> list[int]:
 def _load_average(root: Path) -> float | None:
     words = (read_text(root / "proc/loadavg") or "").split()
     return float(words[0]) if words else None
-
-
-def _free_memory(root: Path) -> int | None:
-    available = available_bytes(read_text(root / "proc/meminfo") or "")
-    return None if available is None else int(available)

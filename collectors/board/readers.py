@@ -178,6 +178,12 @@ def available_bytes(meminfo: str) -> float | None:
     return float(found[1]) * 1024
 
 
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Return the bytes that are available on a machine without swapping, if it says so."""
+    free = available_bytes(read_text(root / "proc/meminfo") or "")
+    return None if free is None else int(free)
+
+
 def find_memory(root: Path) -> Iterator[Reading]:
     """Yield the available memory."""
     path = root / "proc/meminfo"

@@ -8,7 +8,7 @@ from zipfile import BadZipFile, ZipFile
 
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.calibration import Preprocess
-from ..board.readers import available_bytes, read_text
+from ..board.readers import free_memory
 from ..paths import exists, is_directory, is_file
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def load_archive(file: Path, most_bytes: int | None = None) -> "dict[str, NDArra
     import numpy
 
     if most_bytes is None:
-        most_bytes = _available_bytes()
+        most_bytes = free_memory()
     with ZipFile(file) as packed:
         size = sum(entry.file_size for entry in packed.infolist())
     if most_bytes is not None and size > most_bytes:
@@ -273,11 +273,6 @@ def load_archive(file: Path, most_bytes: int | None = None) -> "dict[str, NDArra
         raise ValueError(f"its arrays have {size >> 20} MiB, and {limit}")
     with numpy.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
-
-
-def _available_bytes() -> int | None:
-    available = available_bytes(read_text(Path("/proc/meminfo")) or "")
-    return None if available is None else int(available)
 
 
 def _fit(file: Path, name: str, array: "NDArray[Any]", spec: InputSpec) -> "NDArray[Any]":

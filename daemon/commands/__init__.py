@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
-from ...collectors.paths import is_file
+from ...collectors.paths import is_file, own_state_dir
 from ...parsers.errors import UserError
 from ...parsers.values import read_duration
 
@@ -47,11 +47,7 @@ def default_state_dir() -> Path:
     given = os.environ.get("STATE_DIRECTORY")
     if given:
         return Path(given.split(":")[0])
-    try:
-        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    except RuntimeError:  # a user without a home, as in a container
-        home = "/var/lib"
-    return Path(home) / "tegrascope"
+    return own_state_dir()
 
 
 def find_state_dir(

@@ -22,7 +22,7 @@ from ...collectors.backends.base import BUILDS
 from ...collectors.board.boards import jetpack_of
 from ...collectors.board.machine import Machine
 from ...collectors.board.power import SOCKET, PowerClient
-from ...collectors.board.readers import available_bytes, clocks_locked
+from ...collectors.board.readers import clocks_locked, free_memory
 from ...collectors.board.sysfs import FINDERS
 from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child, start_tied
@@ -497,10 +497,10 @@ def _inputs(board: BoardAccess, seconds: float) -> Evidence:
 
 def _build_gpu(board: BoardAccess, seconds: float) -> Evidence:
     """Build an engine, and note how much less memory was free meanwhile."""
-    free: list[float] = []
+    free: list[int] = []
 
     def look() -> None:
-        now = available_bytes(board.machine.text("/proc/meminfo") or "")
+        now = free_memory(board.machine.root)
         if now is not None:
             free.append(now)
 
