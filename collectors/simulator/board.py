@@ -3,7 +3,7 @@
 import math
 import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -11,14 +11,13 @@ from msgspec.structs import replace
 from pydantic import Field, NonNegativeInt
 
 from ...parsers import signals
-from ...parsers.errors import UserError
 from ...parsers.records import Core, Dla, Emc, Engine, Gpu, Rail, Ram, Sample, Swap
 from ...parsers.signals import Column
 from ...parsers.tegrastats import render_line
 from ..base import SYSTEM_CLOCK, Clock, MachineFacts, Stamped
 from ..board.boards import find_rail_rule, jetpack_of
 from ..lines.collector import Opening, SourceSettings, TegrastatsCollector
-from .physics import BoardModel, LoadBoard, LoadChange, Physics, board_model, lane_kind
+from .physics import BoardModel, LoadBoard, Physics, board_model, lane_kind
 
 READ_SECONDS = (0.006, 0.022)
 _MEBI, _MEGA = 1024**2, 1_000_000
@@ -252,27 +251,21 @@ class SimulatorSource:
         privileged: bool = True,
         seed: int = 0,
         ambient_celsius: float | None = None,
-        schedule: Sequence[LoadChange] = (),
         read_seconds: tuple[float, float] = READ_SECONDS,
         most_pieces: int = 65_536,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Switch the board on, or raise ``UserError`` if it or a lane is unknown.
+        """Switch the board on, or raise ``UserError`` if it is unknown.
 
         The same seed, loads and clock give the same bytes; ``JumpClock`` gives lines without
-        waiting. The loads of the schedule begin with the first call of ``lines``.
+        waiting.
         """
         model = board_model(board)
-        for change in schedule:
-            if change.lane not in model.lanes:
-                known = ", ".join(model.lanes)
-                raise UserError(f"{board} has no lane {change.lane!r}", f"use one of {known}")
         if ambient_celsius is not None:
             model = replace(model, ambient_celsius=ambient_celsius)
         self.interval_seconds: float | None = interval_seconds
         self._interval_ns = round(interval_seconds * 1e9)
         self._read_seconds = read_seconds
-        self._schedule = schedule
         self._clock = clock
         self._chance = random.Random(f"{board} {seed} pace")
         self._stopping = threading.Event()
@@ -288,9 +281,6 @@ class SimulatorSource:
     def lines(self) -> Iterator[Stamped[str]]:
         """Yield a line per interval until ``stop``."""
         printed_ns = self._clock.monotonic_ns()
-        for at_seconds, lane, ratio in self._schedule:
-            self.board.load.set(lane, ratio, printed_ns + round(at_seconds * 1e9))
-        self._schedule = ()
         while True:
             reading_ns = round(self._chance.uniform(*self._read_seconds) * 1e9)
             self._clock.wait(self._stopping, printed_ns + self._interval_ns + reading_ns)

@@ -6,7 +6,6 @@ import threading
 import time
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Collection
 from functools import cache
 from itertools import compress, pairwise
 from operator import itemgetter, sub
@@ -17,7 +16,6 @@ import msgspec
 
 from ...parsers.errors import UserError
 from ..board.boards import find_rail_rule
-from ..files import read_regular
 
 LANES = ("gpu", "dla0", "dla1", "cpu", "emc")
 MOST_CHANGES = 8192
@@ -115,14 +113,6 @@ class Segment(NamedTuple):
     ratios: dict[str, float]
 
 
-class LoadChange(NamedTuple):
-    """A load of 0…1 that begins at some time after the start."""
-
-    at_seconds: float
-    lane: str
-    ratio: float
-
-
 class LoadBoard:
     """The loads of all lanes over the last while; from any thread.
 
@@ -213,62 +203,6 @@ class _History:
 
     def _place(self, at_ns: int) -> int:
         return bisect_right(self._changes, at_ns, key=itemgetter(0))
-
-
-_LOAD_FILE_BYTES = 1 << 24
-
-
-def read_load_file(path: Path, lanes: Collection[str] = LANES) -> list[LoadChange]:
-    """Return a schedule of loads in the order of their times, or raise ``UserError``.
-
-    The file is CSV with the header ``at_seconds,lane,ratio`` and rows in any order, for instance
-    ``12.5,dla0,1``. Blank lines and lines that begin with ``#`` are skipped.
-    """
-    try:
-        text = read_regular(path, _LOAD_FILE_BYTES).decode("utf-8-sig")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror})", "name a CSV file") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not text", "name a CSV file") from error
-    header = ",".join(LoadChange._fields)
-    changes: list[LoadChange] | None = None
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        cells = [cell.strip() for cell in line.split(",")]
-        try:
-            if changes is not None:
-                changes.append(_change(cells, lanes))
-            elif ",".join(cells) == header:
-                changes = []
-            else:
-                raise UserError(f"the header is {line.strip()!r}", f"write {header}")
-        except UserError as error:
-            raise UserError(f"{path} line {number}: {error.message}", error.remedy) from None
-    if changes is None:
-        raise UserError(f"{path} is empty", f"begin it with {header}")
-    return sorted(changes, key=itemgetter(0))
-
-
-def _change(cells: list[str], lanes: Collection[str]) -> LoadChange:
-    if len(cells) != 3:
-        raise UserError(f"{len(cells)} cells", f"write {','.join(LoadChange._fields)}")
-    if cells[1] not in lanes:
-        raise UserError(f"the board has no lane {cells[1]!r}", f"use one of {', '.join(lanes)}")
-    ratio = _number("ratio", cells[2])
-    if ratio > 1:
-        raise UserError(f"ratio is {cells[2]!r}", "write a number from 0 to 1")
-    return LoadChange(_number("at_seconds", cells[0]), cells[1], ratio)
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value < 0:
-        raise UserError(f"{name} is {text!r}", "write a number that is 0 or more")
-    return value
 
 
 def lane_kind(lane: str) -> str:

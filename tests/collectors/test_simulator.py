@@ -20,10 +20,8 @@ from tegrascope.collectors.simulator.board import (
 )
 from tegrascope.collectors.simulator.physics import (
     LoadBoard,
-    LoadChange,
     board_model,
     board_models,
-    read_load_file,
 )
 from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.records import Sample
@@ -72,6 +70,14 @@ def printed(board="agx-orin-64gb", *, count=10, interval=1.0, **options) -> list
     return [line.value for line in itertools.islice(source.lines(), count)]
 
 
+def loaded(changes: "list[tuple[float, str, float]]") -> LoadBoard:
+    """Return loads that begin so many seconds after the start of a clock that jumps."""
+    load = LoadBoard()
+    for at_seconds, lane, ratio in changes:
+        load.set(lane, ratio, round(at_seconds * 1e9))
+    return load
+
+
 def layout(line: str) -> str:
     """Put an N for each number, so that what is left is the form."""
     return re.sub(r"(?<![A-WYZa-wyz_0-9.])\d+(\.\d+)?", "N", line)
@@ -79,8 +85,8 @@ def layout(line: str) -> str:
 
 def steady(board: str, **loads: float) -> Sample:
     """Read a board after a minute of constant load."""
-    schedule = [LoadChange(0, lane, ratio) for lane, ratio in loads.items()]
-    return samples(board, count=60, schedule=schedule)[-1]
+    schedule = [(0, lane, ratio) for lane, ratio in loads.items()]
+    return samples(board, count=60, load=loaded(schedule))[-1]
 
 
 @pytest.mark.parametrize(("board", "privileged"), REAL_LINES)
@@ -144,8 +150,8 @@ def test_a_dla_run_is_seen_where_a_dla_run_is_seen():
 
 def test_the_dla_stays_on_for_half_a_second():
     """As the driver keeps a core powered after its last task; then it is off again."""
-    schedule = [LoadChange(1.0, "dla0", 1.0), LoadChange(2.0, "dla0", 0.0)]
-    options = {"interval": 0.1, "read_seconds": (0, 0), "schedule": schedule}
+    schedule = [(1.0, "dla0", 1.0), (2.0, "dla0", 0.0)]
+    options = {"interval": 0.1, "read_seconds": (0, 0), "load": loaded(schedule)}
     states = dict(enumerate(printed(count=40, **options), 1))
     assert "NVDLA0 off" in states[9]
     assert "NVDLA0 100%@1600 NVDLA1 off" in states[15]
@@ -156,8 +162,8 @@ def test_the_dla_stays_on_for_half_a_second():
 
 def test_an_ordinary_user_sees_no_engines():
     """Without root there is no EMC, no clock of the GPU and no DLA, whatever works."""
-    schedule = [LoadChange(0, "dla0", 1.0), LoadChange(0, "gpu", 0.5)]
-    line = printed(count=5, privileged=False, schedule=schedule)[-1]
+    schedule = [(0, "dla0", 1.0), (0, "gpu", 0.5)]
+    line = printed(count=5, privileged=False, load=loaded(schedule))[-1]
     assert "NVDLA" not in line
     assert "EMC" not in line
     assert "GR3D_FREQ 50% cv0@" in line
@@ -165,10 +171,10 @@ def test_an_ordinary_user_sees_no_engines():
 
 def test_utilisation_is_that_of_the_interval():
     """A run within an interval counts with its share of it, to the percent."""
-    schedule = [LoadChange(2.25, "gpu", 1.0), LoadChange(2.75, "gpu", 0.0)]
+    schedule = [(2.25, "gpu", 1.0), (2.75, "gpu", 0.0)]
     loads = [
         sample.gpu.utilization_ratio
-        for sample in samples(count=4, read_seconds=(0, 0), schedule=schedule)
+        for sample in samples(count=4, read_seconds=(0, 0), load=loaded(schedule))
     ]
     assert loads == [0, 0, 0.5, 0]
 
@@ -227,8 +233,8 @@ def test_volts_and_amperes_are_those_of_the_printed_power(board):
 
 def test_the_same_seed_gives_the_same_bytes():
     """And another seed gives others."""
-    schedule = [LoadChange(1.5, "gpu", 1.0), LoadChange(3.0, "dla0", 0.5)]
-    one, same, other = (printed(seed=seed, schedule=schedule) for seed in (7, 7, 8))
+    schedule = [(1.5, "gpu", 1.0), (3.0, "dla0", 0.5)]
+    one, same, other = (printed(seed=seed, load=loaded(schedule)) for seed in (7, 7, 8))
     assert one == same != other
 
 
@@ -257,12 +263,6 @@ def test_an_unknown_board_is_refused():
     """With the names of those that are known."""
     with pytest.raises(UserError, match="agx-orin-64gb, orin-nx-16gb, orin-nano-8gb"):
         SimulatorSource("tx9")
-
-
-def test_a_schedule_for_a_lane_that_is_not_there_is_refused():
-    """An Orin Nano has no DLA, and does not shrug off a load for one."""
-    with pytest.raises(UserError, match="no lane 'dla0': use one of gpu, cpu, emc"):
-        SimulatorSource("orin-nano-8gb", schedule=[LoadChange(0, "dla0", 1.0)])
 
 
 # --- the truth ----------------------------------------------------------------------------------
@@ -336,8 +336,8 @@ def test_true_energy_of_a_load_is_exact():
 
 def test_readings_agree_with_the_truth():
     """Over five minutes the mean of the samples is the true power within two percent."""
-    schedule = [LoadChange(0, "gpu", 0.6), LoadChange(0, "dla0", 0.8)]
-    source = SimulatorSource(interval_seconds=0.103, clock=JumpClock(), schedule=schedule)
+    schedule = [(0, "gpu", 0.6), (0, "dla0", 0.8)]
+    source = SimulatorSource(interval_seconds=0.103, clock=JumpClock(), load=loaded(schedule))
     lines = list(itertools.islice(source.lines(), 3000))
     begin_ns, end_ns = lines[0].monotonic_ns, lines[-1].monotonic_ns
     truth = source.board.true_energy(begin_ns, end_ns)
@@ -423,39 +423,3 @@ def test_the_memory_of_loads_is_bounded():
         load.set("gpu", n % 2, n)
     assert load.busy_ratio("gpu", 1_000, 2_000) in (0.0, 1.0)
     assert load.busy_ratio("gpu", 49_000, 50_000) == 0.5
-
-
-def test_a_load_file_becomes_a_schedule(tmp_path):
-    """Rows in any order, blanks and comments are skipped."""
-    path = tmp_path / "load.csv"
-    path.write_text("# two runs\nat_seconds,lane,ratio\n\n20, dla0, 0\n12.5,dla0,1\n0,gpu,.5\n")
-    assert read_load_file(path) == [(0, "gpu", 0.5), (12.5, "dla0", 1), (20, "dla0", 0)]
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("", "is empty"),
-        ("time,lane,ratio\n", "line 1: the header"),
-        ("at_seconds,lane,ratio\n1,gpu\n", "line 2: 2 cells"),
-        ("at_seconds,lane,ratio\n\nsoon,gpu,1\n", "line 3: at_seconds is 'soon'"),
-        ("at_seconds,lane,ratio\n-1,gpu,1\n", "line 2: at_seconds is '-1'"),
-        ("at_seconds,lane,ratio\n1,gpu,1.5\n", "line 2: ratio is '1.5'"),
-        ("at_seconds,lane,ratio\n1,gpu,nan\n", "line 2: ratio is 'nan'"),
-        ("at_seconds,lane,ratio\n1,dla0,1\n", "line 2: the board has no lane 'dla0'"),
-    ],
-)
-def test_a_bad_load_file_names_the_line(tmp_path, text, what):
-    """A person can end these, so the line and the way out are named."""
-    path = tmp_path / "load.csv"
-    path.write_text(text)
-    with pytest.raises(UserError, match=re.escape(what)):
-        read_load_file(path, board_models()["orin-nano-8gb"].lanes)
-
-
-def test_a_load_file_that_is_none_is_refused(tmp_path):
-    """A missing file, a directory and a binary one."""
-    (tmp_path / "binary").write_bytes(bytes(range(256)))
-    for name in ("missing", ".", "binary"):
-        with pytest.raises(UserError, match=r"cannot be read|is not text"):
-            read_load_file(tmp_path / name)

@@ -372,16 +372,28 @@ def test_simulated_lines_are_parsed_without_remainder():
     assert all(len(sample.dla) == 2 for sample in samples)
 
 
-def test_simulated_load_that_cannot_be_read_is_one_line(tmp_path, capsys):
-    load = tmp_path / "load.csv"
-    assert main(["simulate", "--load", str(load)]) == 1
+def test_simulated_load_is_in_the_lines(capsys):
+    command = [
+        sys.executable,
+        "-m",
+        "tegrascope",
+        "simulate",
+        "--load",
+        "gpu=0.5",
+        "--load",
+        "dla0=1",
+    ]
+    pipe = ["sh", "-c", '"$@" | head -n 3', "sh", *command, "--interval", "20"]
+    printed = subprocess.run(pipe, capture_output=True, text=True, timeout=60, check=False)
+    last = parse_line(printed.stdout.splitlines()[-1])
+    assert last.gpu.utilization_ratio == 0.5
+    assert last.dla[0].utilization_ratio == 1.0
+    assert main(["simulate", "--load", "npu=1"]) == 2
     assert is_one_line(capsys.readouterr().err)
-    load.write_text("at_seconds,lane,ratio\n0,gpu,2\n")
-    assert main(["simulate", "--load", str(load)]) == 1
-    printed = capsys.readouterr().err
-    assert is_one_line(printed)
-    assert "load.csv" in printed
-    assert "2" in printed
+    for wrong in ("gpu=2", "gpu"):
+        with pytest.raises(SystemExit):
+            main(["simulate", "--load", wrong])
+        assert "is not a load" in capsys.readouterr().err
 
 
 def test_check_config_has_a_line_for_each_error(tmp_path, capsys):

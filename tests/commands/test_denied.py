@@ -36,7 +36,6 @@ LINES = (
     "parse FILE",
     "parse -o DIR/out FILE",
     "correlate --telemetry DIR/robot.log --runs DIR/runs.csv",
-    "simulate --load DIR/load.csv",
     "top --once --url http://127.0.0.1:1",
     "runs list --state-dir DIR",
     "runs show x --state-dir DIR/state",
