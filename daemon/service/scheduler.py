@@ -78,8 +78,9 @@ class _Entry:
         for moment in CronSim(str(self.workload.cron), local):
             yield int(moment.timestamp() * 1e9)
 
-    def next_cron(self, now: Now) -> None:
-        self.wall_ns = next(self._moments_ns(now.wall_ns))
+    def next_cron(self, now: Now, past_ns: int = 0) -> None:
+        """Plan the first cron time after now, and after ``past_ns`` of the wall clock."""
+        self.wall_ns = next(self._moments_ns(max(now.wall_ns, past_ns)))
         self.due_ns = now.monotonic_ns + self.wall_ns - now.wall_ns + self._jitter_ns()
 
     def advance(self, now: Now) -> int:
@@ -94,7 +95,8 @@ class _Entry:
             if moment_ns > now.wall_ns:
                 break
             passed += 1
-        self.next_cron(now)
+        # The wall clock may still be a moment before the time that is due, and would give it again.
+        self.next_cron(now, self.wall_ns)
         return passed
 
     def _advance_periods(self, now: Now) -> int:

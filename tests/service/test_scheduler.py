@@ -124,6 +124,13 @@ def test_clocks_that_are_read_one_after_another_are_no_suspend():
     assert names(plan.due(at(30.01, asleep=0.001))) == ["w"]
 
 
+def test_cron_time_is_run_once_if_the_wall_clock_is_a_little_behind():
+    """The due time is kept by one clock and found by another, which may be set by a moment."""
+    plan = Scheduler([workload(cron="* * * * *")], at(0))
+    assert names(plan.due(at(30, step=-0.5))) == ["w"]
+    assert plan.next_ns() == at(90.5).monotonic_ns
+
+
 def test_suspend_between_cron_times_brings_the_next_one_forward():
     plan = Scheduler([workload(cron="* * * * *")], at(0))
     assert plan.due(at(5, asleep=10)) == []
