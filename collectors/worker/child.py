@@ -114,8 +114,7 @@ class Inbox(Thread):
             if self._orders_fd in ready:
                 read = os.read(self._orders_fd, 65536)
                 if not read:
-                    # End of input: the daemon ended, or closes the worker; a profiler around it
-                    # then writes its report.
+                    # End of input: the daemon ended, or closes the worker.
                     os._exit(0)
                 *lines, rest = (rest + read).split(b"\n")
                 for line in lines:
