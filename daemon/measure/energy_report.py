@@ -13,7 +13,6 @@ from .energy import (
     LAG_SECONDS,
     Curve,
     Timing,
-    WindowEnergy,
     idle_readings,
     idle_share,
     idle_watts,
@@ -88,7 +87,7 @@ class _Gross(NamedTuple):
     @property
     def interval(self) -> Interval | None:
         """The 95 % interval."""
-        return _interval(self.joules, self.terms, self.bounds)
+        return interval_of(self.joules, self.terms, self.bounds)
 
 
 class _Level(NamedTuple):
@@ -154,83 +153,6 @@ def module_curve(samples: WindowSlice, rule: RailRule | None) -> Curve | None:
             return None
         rails.append(columns[name])
     return total(samples.times_ns, rails)
-
-
-def energy_of_parts(
-    samples: WindowSlice,
-    parts: Sequence[Span],
-    rule: RailRule,
-    timing: Timing = Timing(),  # noqa: B008 - immutable
-) -> Figure | None:
-    """Return the joules of several parts of a window together, without what lies between them.
-
-    Each part is measured as a window of its own, and its bounds at the edges add up. Sampling and
-    rounding are those of the readings of all parts. The result is ``None`` if the module's power is
-    not known, if a part has less than two readings that certainly lie in it, or if there is no
-    interval: all parts have too few readings, or their times are not known.
-    """
-    curve = module_curve(samples, rule)
-    if curve is None:
-        return None
-    measured = _energy_by_part(curve, parts, timing)
-    if measured is None:
-        return None
-    sampling = sampling_watts(_joined(measured, parts))
-    if sampling is None or timing.clock is None:
-        return None
-    bounds = []
-    for part in measured:
-        if part.bounds is None:
-            return None
-        bounds.append(part.bounds)
-    joules = fsum(part.joules for part in measured)
-    seconds = sum(part.seconds for part in parts)
-    rounding = _rounding_of_parts(samples, rule, measured)
-    terms = {"sampling": sampling * seconds, "quantisation": rounding * seconds}
-    return Figure.limited(joules, _interval(joules, terms, *bounds))
-
-
-def _energy_by_part(
-    curve: Curve, parts: Sequence[Span], timing: Timing
-) -> list[WindowEnergy] | None:
-    """Return the energy of each part; ``None`` if too few readings certainly lie in one of them."""
-    measured = []
-    for part in parts:
-        energy = window_energy(curve, part, timing)
-        if energy is None or len(energy.readings.times_ns) < 2:
-            return None
-        if energy.readings.times_ns[0] <= part.begin_ns + timing.certain_after_seconds * 1e9:
-            return None
-        measured.append(energy)
-    return measured
-
-
-def _joined(measured: Sequence[WindowEnergy], parts: Sequence[Span]) -> Curve:
-    """Return the readings of all parts as if the parts followed each other without a pause."""
-    times: list[int] = []
-    watts: list[float] = []
-    seconds = 0.0
-    for part, energy in zip(parts, measured, strict=True):
-        since_begin_ns = round(seconds * 1e9) - part.begin_ns
-        times += [at + since_begin_ns for at in energy.readings.times_ns]
-        watts += energy.readings.watts
-        seconds += part.seconds
-    return Curve(times, watts)
-
-
-def _rounding_of_parts(
-    samples: WindowSlice, rule: RailRule, measured: Sequence[WindowEnergy]
-) -> float:
-    """Return half the 95 % interval, by rounding, of the mean power of all parts together."""
-    used: set[int] = set()
-    for part in measured:
-        used.update(part.readings.times_ns)
-    positions = [i for i, at in enumerate(samples.times_ns) if at in used]
-    columns = RAIL_POWER.by_label(samples.only(positions).columns)
-    rounding = []
-    for name in rule.total:
-        rounding.append(quantisation_watts(columns[name], rule.step_watts(name)))
-    return hypot(*rounding)
 
 
 def measure_energy(
@@ -508,7 +430,7 @@ def _net_of(
         "idle_wander": wandering * window.seconds,
     }
     return net._replace(
-        interval=_interval(net.joules, terms, bounds, drift),
+        interval=interval_of(net.joules, terms, bounds, drift),
         largest=_largest(terms, bounds, drift),
     )
 
@@ -574,7 +496,7 @@ def _interpolated(idle: Sequence[_Idle], levels: Sequence[_Level], window: Span)
     return levels[0].watts + (levels[-1].watts - levels[0].watts) * share
 
 
-def _interval(joules: float, terms: _Terms | None, *bounds: _Bounds) -> Interval | None:
+def interval_of(joules: float, terms: _Terms | None, *bounds: _Bounds) -> Interval | None:
     """Return the 95 % interval around an energy.
 
     The terms are independent and add in quadrature; each bound is added to its side.

@@ -3,6 +3,9 @@
 A phase of which each occurrence has enough readings is cut out at its edges, as a window is. For
 shorter ones, the readings of the whole window are explained by the phases in which they were taken:
 least squares give the power of each phase, with an interval. Otherwise the energy is absent.
+
+``energy_of_parts`` is the energy of several parts together, such as the time with a request in
+flight, without what lies between them.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,8 +17,17 @@ from typing import NamedTuple
 from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER
 from .blocks import WindowSlice, known_values
-from .energy import Curve, Timing, inside, interval_ns, known, total, window_energy
-from .energy_report import per_unit
+from .energy import (
+    Curve,
+    Timing,
+    WindowEnergy,
+    inside,
+    interval_ns,
+    known,
+    total,
+    window_energy,
+)
+from .energy_report import interval_of, module_curve, per_unit
 from .numerics import dot, inverse, less, product, student
 from .report import Figure, Interval, PhaseEnergy, Span, WorkPhase
 from .uncertainty import FEWEST_POINTS, quantisation_watts, sampling_watts
@@ -358,3 +370,83 @@ def _explanations(
         for row, rest in zip(rows, unmarked, strict=True):
             row.append(rest)
     return rows
+
+
+# --- several parts together -----------------------------------------------------------------------
+
+
+def energy_of_parts(
+    samples: WindowSlice,
+    parts: Sequence[Span],
+    rule: RailRule,
+    timing: Timing = Timing(),  # noqa: B008 - immutable
+) -> Figure | None:
+    """Return the joules of several parts of a window together, without what lies between them.
+
+    Each part is measured as a window of its own, and its bounds at the edges add up. Sampling and
+    rounding are those of the readings of all parts. The result is ``None`` if the module's power is
+    not known, if a part has less than two readings that certainly lie in it, or if there is no
+    interval: all parts have too few readings, or their times are not known.
+    """
+    curve = module_curve(samples, rule)
+    if curve is None:
+        return None
+    measured = _energy_by_part(curve, parts, timing)
+    if measured is None:
+        return None
+    sampling = sampling_watts(_joined(measured, parts))
+    if sampling is None or timing.clock is None:
+        return None
+    bounds = []
+    for part in measured:
+        if part.bounds is None:
+            return None
+        bounds.append(part.bounds)
+    joules = fsum(part.joules for part in measured)
+    seconds = sum(part.seconds for part in parts)
+    rounding = _rounding_of_parts(samples, rule, measured)
+    terms = {"sampling": sampling * seconds, "quantisation": rounding * seconds}
+    return Figure.limited(joules, interval_of(joules, terms, *bounds))
+
+
+def _energy_by_part(
+    curve: Curve, parts: Sequence[Span], timing: Timing
+) -> list[WindowEnergy] | None:
+    """Return the energy of each part; ``None`` if too few readings certainly lie in one of them."""
+    measured = []
+    for part in parts:
+        energy = window_energy(curve, part, timing)
+        if energy is None or len(energy.readings.times_ns) < 2:
+            return None
+        if energy.readings.times_ns[0] <= part.begin_ns + timing.certain_after_seconds * 1e9:
+            return None
+        measured.append(energy)
+    return measured
+
+
+def _joined(measured: Sequence[WindowEnergy], parts: Sequence[Span]) -> Curve:
+    """Return the readings of all parts as if the parts followed each other without a pause."""
+    times: list[int] = []
+    watts: list[float] = []
+    seconds = 0.0
+    for part, energy in zip(parts, measured, strict=True):
+        since_begin_ns = round(seconds * 1e9) - part.begin_ns
+        times += [at + since_begin_ns for at in energy.readings.times_ns]
+        watts += energy.readings.watts
+        seconds += part.seconds
+    return Curve(times, watts)
+
+
+def _rounding_of_parts(
+    samples: WindowSlice, rule: RailRule, measured: Sequence[WindowEnergy]
+) -> float:
+    """Return half the 95 % interval, by rounding, of the mean power of all parts together."""
+    used: set[int] = set()
+    for part in measured:
+        used.update(part.readings.times_ns)
+    positions = [i for i, at in enumerate(samples.times_ns) if at in used]
+    columns = RAIL_POWER.by_label(samples.only(positions).columns)
+    rounding = []
+    for name in rule.total:
+        rounding.append(quantisation_watts(columns[name], rule.step_watts(name)))
+    return hypot(*rounding)

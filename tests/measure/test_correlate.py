@@ -9,7 +9,7 @@ from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.correlate import correlate
 from tegrascope.daemon.measure.dla import dla_was_on
 from tegrascope.daemon.measure.energy import Timing
-from tegrascope.daemon.measure.energy_report import energy_of_parts
+from tegrascope.daemon.measure.phases import energy_of_parts
 from tegrascope.daemon.measure.report import Environment, Span
 from tegrascope.daemon.measure.trace import RunTrace
 from tegrascope.daemon.session.session import RunTimes

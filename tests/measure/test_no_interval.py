@@ -8,8 +8,9 @@ import pytest
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.energy import Curve, Timing, settled, window_energy
-from tegrascope.daemon.measure.energy_report import energy_of_parts, measure_energy
+from tegrascope.daemon.measure.energy_report import measure_energy
 from tegrascope.daemon.measure.figures import joules_of, mean_energy
+from tegrascope.daemon.measure.phases import energy_of_parts
 from tegrascope.daemon.measure.report import Figure, Span
 from tegrascope.daemon.measure.run_text import joules, with_half
 

@@ -14,7 +14,8 @@ from ...collectors.board.boards import find_rail_rule, rail_rules
 from ...daemon.measure import quality
 from ...daemon.measure.correlate import correlate
 from ...daemon.measure.energy import interval_ns
-from ...daemon.measure.energy_report import energy_of_parts, timing_of
+from ...daemon.measure.energy_report import timing_of
+from ...daemon.measure.phases import energy_of_parts
 from ...daemon.measure.report import Environment, Flag, RunReport, Span
 from ...daemon.measure.trace import RunTrace
 from ...parsers.errors import UserError
