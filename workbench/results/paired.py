@@ -36,13 +36,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import erf, exp, fsum, hypot, inf, isnan, pi, sqrt
+from operator import add
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.energy import Curve, settled
 from ...daemon.measure.energy_report import IDLE_PHASES, timing_of
-from ...daemon.measure.numerics import NORMAL_95, dot, inverse, student
+from ...daemon.measure.numerics import NORMAL_95, dot, inverse, less, product, student
 from ...daemon.measure.quality import late_seconds, timed
 from ...daemon.measure.report import Environment, Figure, RunReport, Span
 from ...daemon.measure.uncertainty import FEWEST_POINTS, wander
@@ -142,28 +143,16 @@ def _products(first: Sequence[float], second: Sequence[float]) -> list[float]:
     return [a * b for a, b in zip(first, second, strict=True)]
 
 
-def _scaled(row: Sequence[float], factor: float) -> list[float]:
-    return [factor * value for value in row]
-
-
-def _sums(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    return [a + b for a, b in zip(first, second, strict=True)]
-
-
-def _dots(rows: Rows, vector: Sequence[float]) -> list[float]:
-    """Return a matrix times a vector."""
-    return [dot(row, vector) for row in rows]
-
-
 def _squared_distance(first: Sequence[float], second: Sequence[float]) -> float:
-    return fsum((a - b) ** 2 for a, b in zip(first, second, strict=True))
+    apart = less(first, second)
+    return dot(apart, apart)
 
 
 def _gains(design: Rows, weights: Sequence[float], counts: Sequence[float]) -> list[list[float]]:
     """Return what the mean of each group adds to each coefficient, groups weighted."""
     columns = list(zip(*design, strict=True))
-    normal = [_dots(columns, _products(weights, column)) for column in columns]
-    return [_products(counts, _dots(design, row)) for row in inverse(normal)]
+    normal = [product(columns, _products(weights, column)) for column in columns]
+    return [_products(counts, product(design, row)) for row in inverse(normal)]
 
 
 # --- readings that were rounded -------------------------------------------------------------------
@@ -303,8 +292,11 @@ class _Fit(NamedTuple):
 
     def series(self, contrast: Sequence[float]) -> list[list[float]]:
         """Return residuals whose means over the groups add up to the contrast's error."""
-        shares = _dots(list(zip(*self.gains, strict=True)), contrast)
-        return [_scaled(row, share) for row, share in zip(self.residuals, shares, strict=True)]
+        shares = product(list(zip(*self.gains, strict=True)), contrast)
+        series = []
+        for row, share in zip(self.residuals, shares, strict=True):
+            series.append([share * value for value in row])
+        return series
 
 
 def _fit(design: Rows, readings: Rows, idle_count: int, step: float) -> _Fit:
@@ -318,8 +310,8 @@ def _fit(design: Rows, readings: Rows, idle_count: int, step: float) -> _Fit:
     idle, work = groups[:idle_count], groups[idle_count:]
     counts = list(map(len, readings))
     plain = _gains(design, counts, counts)
-    coefficients = _dots(plain, list(map(fmean, readings)))
-    levels = _dots(design, coefficients)
+    coefficients = product(plain, list(map(fmean, readings)))
+    levels = product(design, coefficients)
     idle_variance = _first_variance(idle, levels[:idle_count], step)
     work_variance = _first_variance(work, levels[idle_count:], step)
     for _ in range(_PASSES):
@@ -332,8 +324,8 @@ def _fit(design: Rows, readings: Rows, idle_count: int, step: float) -> _Fit:
                 variance = max(idle_variance, work_variance)
             group.expect(levels[number], sqrt(variance))
             errors.append(group.error)
-        coefficients = _sums(coefficients, _dots(plain, errors))
-        levels = _dots(design, coefficients)
+        coefficients = list(map(add, coefficients, product(plain, errors)))
+        levels = product(design, coefficients)
         idle_variance, work_variance = _next_variance(idle, step), _next_variance(work, step)
     # The share of the rounding that the passes have not resolved, and the worth of a group's mean.
     unresolved, weights, residuals = [], [], []
@@ -459,7 +451,7 @@ def difference_of_rounds(
     fits = bench.fits()
     first_seconds, second_seconds = bench.seconds_per_inference
     contrast = [0.0, 0.0, -first_seconds, second_seconds, 0.0]
-    value = fsum(_dots([fit.coefficients for fit in fits], contrast))
+    value = fsum(product([fit.coefficients for fit in fits], contrast))
     within = _variance_within(bench, fits, contrast)
     between, freedom = _variance_between(bench, fits)
     pooled = (_WITHIN * within + freedom * between) / (_WITHIN + freedom)
@@ -505,9 +497,9 @@ def _variance_between(bench: _Bench, fits: Sequence[_Fit]) -> tuple[float, int]:
         joules.append((_watts(run.work) - idle) * run.seconds / run.inferences)
     design, once = bench.work_design(joules), [1.0] * len(joules)
     gains = _gains(design, once, once)
-    coefficients = _dots(gains, joules)
+    coefficients = product(gains, joules)
     freedom = len(joules) - len(coefficients)
-    left = _squared_distance(joules, _dots(design, coefficients))
+    left = _squared_distance(joules, product(design, coefficients))
     return left / freedom * _squared_distance(gains[1], gains[0]), freedom
 
 
