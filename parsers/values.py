@@ -146,3 +146,16 @@ class Section(BaseModel):
     """Base of all settings: immutable, finite, and a key that is not declared is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+_VERSION = re.compile(r"\d+(?:\.\d+)*", re.ASCII)
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version.
+
+    >>> version_numbers("8.5.2.2-1+cuda11.4"), version_numbers("unknown")
+    ((8, 5, 2, 2), ())
+    """
+    found = _VERSION.match(version)
+    return tuple(map(int, found[0].split("."))) if found else ()

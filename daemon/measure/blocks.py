@@ -68,7 +68,9 @@ def encode(block: Block) -> bytes:
     lengths = {len(block.wall_ns), *map(len, block.columns.values())}
     if lengths != {count}:
         raise ValueError("the columns of a block differ in length")
-    columns = {name: _raw(column) for name, column in block.columns.items()}
+    columns = {}
+    for name, column in block.columns.items():
+        columns[name] = msgspec.Raw(_ENCODER.encode(column.tolist()))
     stored = _Stored(block.source, block.times_ns.tolist(), block.wall_ns.tolist(), columns)
     return _HEADER + zlib.compress(_ENCODER.encode(stored), _COMPRESSION_LEVEL)
 
@@ -105,10 +107,6 @@ def _inflated(packed: bytes) -> bytes:
     if not inflater.eof or inflater.unused_data:
         raise ValueError("its length does not fit")
     return text
-
-
-def _raw(column: "array[float]") -> msgspec.Raw:
-    return msgspec.Raw(_ENCODER.encode(column.tolist()))
 
 
 def _column(raw: msgspec.Raw, count: int) -> "array[float]":

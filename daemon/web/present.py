@@ -54,6 +54,10 @@ class Present:
         environment = snapshot.environment
         is_fresh = any(source.is_fresh(now_ns) for source in snapshot.sources)
         values = snapshot.values if is_fresh else {}
+        companions: dict[str, bool | None] = dict(snapshot.companions_up)
+        if not is_fresh:
+            # They are read at a line of the source: without one nothing is known of them.
+            companions = dict.fromkeys(companions)
         troubles = find_troubles(snapshot, is_fresh=is_fresh)
         return {
             "time": wall_ns / 1e9,
@@ -68,7 +72,7 @@ class Present:
             "limits": {"power_watts": snapshot.limits.power_watts},
             "trips": _shutdown_temperatures(snapshot),
             "sources": [_source(source, now_ns) for source in snapshot.sources],
-            "companions": _companions(snapshot, is_fresh=is_fresh),
+            "companions": companions,
             "signal_sources": dict(snapshot.signal_sources) if is_fresh else {},
             "store": {
                 "problem": snapshot.store_problem,
@@ -131,13 +135,6 @@ def _source(source: SourceState, now_ns: int) -> dict[str, Any]:
         "age_seconds": age_seconds,
         "lines_unparsed": sum(source.lines_unparsed.values()),
     }
-
-
-def _companions(snapshot: Snapshot, *, is_fresh: bool) -> dict[str, bool | None]:
-    # They are read at a line of the source: without one nothing is known of them.
-    if not is_fresh:
-        return dict.fromkeys(snapshot.companions_up)
-    return dict(snapshot.companions_up)
 
 
 def _is_of_a_process(column: str) -> bool:

@@ -26,7 +26,7 @@ from ...parsers.nvml import GpuFacts, parse_nvml_line
 from ...parsers.rails import RailRule
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
-from ...parsers.values import DLAS
+from ...parsers.values import DLAS, version_numbers
 from .findings import Board, Check, Context, Finding, docker
 
 
@@ -430,7 +430,7 @@ def explain_dla(version: str) -> tuple[bool, str]:
     >>> explain_dla("10.16.2")
     (False, 'TensorRT 10.8 to 10.16 have no DLA (JetPack 7.0 to 7.2.1)')
     """
-    numbers = _numbers(version)[:3]
+    numbers = version_numbers(version)[:3]
     if numbers < (10, 8):
         return True, "TensorRT up to 10.7 has the DLA (JetPack 5 and 6)"
     if numbers < (11,):
@@ -440,10 +440,6 @@ def explain_dla(version: str) -> tuple[bool, str]:
     if numbers < (11, 4, 1):
         return False, "TensorRT 11.4.0 has the DLA on Windows on Arm only"
     return True, "TensorRT 11.4.1 and later have the DLA of AGX Orin, for typed models"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 def judge_cuda_python(versions: Mapping[str, str | None], l4t: str | None, needed: bool) -> Finding:

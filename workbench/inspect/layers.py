@@ -128,7 +128,8 @@ def with_work(graph: Graph, rows: Sequence[LayerRow]) -> tuple[LayerRow, ...]:
     counted: defaultdict[CostPrecision, list[int]] = defaultdict(list)
     for at, (row, group) in enumerate(zip(rows, groups, strict=True)):
         if not row.nodes:
-            names = tuple(_name_of(graph.nodes[index]) for index in group)
+            nodes = [graph.nodes[index] for index in group]
+            names = tuple(node.name or _by_output(node) for node in nodes)
             filled[at] = row.model_copy(update={"nodes": names})
         if group and all(users[index] == 1 for index in group):
             counted[_COUNTED.get(row.precision, usual)].append(at)
@@ -165,10 +166,6 @@ def _usual_precision(rows: Sequence[LayerRow]) -> CostPrecision:
         return "fp32"
     [(precision, _)] = known.most_common(1)
     return _COUNTED[precision]
-
-
-def _name_of(node: Node) -> str:
-    return node.name or _by_output(node)
 
 
 def _by_output(node: Node) -> str:

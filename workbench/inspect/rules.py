@@ -1,6 +1,5 @@
 """Records of an inspection, and NVIDIA's rules for the DLA from the two TOML files here."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +14,7 @@ from ...parsers.errors import UsageError
 from ...parsers.onnx.costs import NodeCost
 from ...parsers.onnx.graph import Tensor
 from ...parsers.records import Ratio, Record
+from ...parsers.values import version_numbers
 
 # Raised whenever a key changes its meaning or is removed; new keys may come at any time.
 SCHEMA_VERSION: Literal[2] = 2
@@ -227,7 +227,6 @@ ELEMENT_BYTES: Mapping[Precision, int] = {"fp16": 2, "int8": 1}
 # The release of JetPack 6.1 and 6.2, which most boards with a DLA run.
 _USUAL = "10.3"
 _ANY_LAYER = "*"
-_VERSION = re.compile(r"\d+(?:\.\d+)*", re.ASCII)
 # The DLA counts all dimensions before the last three as batch.
 _IMAGE_DIMENSIONS = 3
 
@@ -239,8 +238,8 @@ class _Ranged(Record):
     until: str | None = None
 
     def holds_for(self, version: tuple[int, ...]) -> bool:
-        after = self.since is None or version >= _numbers(self.since)
-        return after and (self.until is None or version < _numbers(self.until))
+        after = self.since is None or version >= version_numbers(self.since)
+        return after and (self.until is None or version < version_numbers(self.until))
 
 
 class ReleaseLine(_Ranged):
@@ -343,7 +342,7 @@ def line_of(version: str) -> ReleaseLine | None:
     for line in lines:
         if line.name == version:
             return line
-    numbers = _numbers(version)
+    numbers = version_numbers(version)
     for line in lines:
         if numbers and line.holds_for(numbers):
             return line
@@ -357,7 +356,7 @@ def rules_of(name: str) -> RuleSet:
     if line is None:
         known = ", ".join(known_line.name for known_line in file.lines)
         raise UsageError(f"there is no TensorRT {name} with a DLA", f"name one of {known}")
-    version = _numbers(line.since or line.name)
+    version = version_numbers(line.since or line.name)
     supported: set[str] = set()
     for group in file.supported:
         if group.holds_for(version):
@@ -406,12 +405,6 @@ def rule_file() -> RuleFile:
 def _toml(name: str) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.toml.decode(Path(__file__).with_name(name).read_bytes())
     return data
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a release: ``8.5.2.2-1+cuda11.4`` is 8.5.2.2."""
-    found = _VERSION.match(version)
-    return tuple(map(int, found[0].split("."))) if found else ()
 
 
 def batch_of(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -136,7 +136,7 @@ def ina238_vin(hwmon: Evidence, lines: Evidence) -> Decision:
 @CHECKS.needs("board", "hwmon")
 def over_current_readable(board: Evidence, hwmon: Evidence) -> Decision:
     """Each user reads the counters of ``soctherm_oc``; Xavier has none."""
-    if not _is_orin(board):
+    if "Orin" not in (board.value("^module$") or ""):
         return not_here("the counters are believed of Orin only", "use a board with Orin")
     folders = set()
     for path, text in hwmon.items("/name$"):
@@ -151,10 +151,6 @@ def over_current_readable(board: Evidence, hwmon: Evidence) -> Decision:
 
 def _folder(path: str) -> str:
     return path.rpartition("/")[0]
-
-
-def _is_orin(board: Evidence) -> bool:
-    return "Orin" in (board.value("^module$") or "")
 
 
 @CHECKS.needs("rail_times")

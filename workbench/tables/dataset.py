@@ -129,12 +129,15 @@ def read_logs(
         raise UserError("there is no log to read", "name one")
     address, run = files.unstrip_protocol(root), uuid.uuid4().hex
     tasks = [LogTask(log, url, address, run, interval_seconds) for url, log in logs.items()]
+    parsed: Iterator[ParsedLog] = map(write_log, tasks)
+    if engine == "dask" or cluster is not None:
+        parsed = _on_cluster(tasks, cluster)
     columns = _add_columns(files, root, set())
     written: set[str] = set()
     problems: dict[str, UserError] = {}
     unread: set[str] = set()
     try:
-        for done, log in enumerate(_write_all(tasks, engine, cluster), 1):
+        for done, log in enumerate(parsed, 1):
             if not columns.issuperset(log.columns):
                 columns = _add_columns(files, root, log.columns)
             written.update(log.files)
@@ -151,15 +154,6 @@ def read_logs(
     _remove_old(files, root, {task.digest for task in tasks if task.log not in unread}, written)
     _write_problems(files, root, problems)
     return list(problems.values())
-
-
-def _write_all(
-    tasks: Sequence[LogTask], engine: str | None, cluster: str | None
-) -> Iterator[ParsedLog]:
-    """Write the logs in this process, or by the workers of a cluster."""
-    if engine == "dask" or cluster is not None:
-        return _on_cluster(tasks, cluster)
-    return map(write_log, tasks)
 
 
 def _write_problems(files: Any, root: str, problems: Mapping[str, UserError]) -> None:
