@@ -171,9 +171,14 @@ class History:
         document: dict[str, Any] = json.loads(reports[0])
         return document
 
-    def has_several(self, run_id: str) -> bool:
-        """Return whether several finished runs have an id that begins or ends so."""
-        return len(self._reports_like(run_id)) > 1
+    def find_run(self, run_id: str) -> dict[str, Any]:
+        """Return one finished run as ``run`` does, or raise ``UserError``."""
+        document = self.run(run_id)
+        if document is not None:
+            return document
+        if len(self._reports_like(run_id)) > 1:
+            raise UserError(f"several runs begin or end with {run_id}", "give more of its letters")
+        raise UserError(f"there is no run {run_id}", "see tegrascope runs list")
 
     def _reports_like(self, run_id: str) -> list[str]:
         """Return the reports, two at most, of runs whose id begins or ends so."""

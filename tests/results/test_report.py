@@ -227,7 +227,7 @@ def test_unreadable_run_is_left_out_and_counted(store, tmp_path, capsys, damage)
         ),
         (("--since", "1h", "--run", "a", "-o", "x.html"), 2, "not allowed with"),
         ((), 2, "-o/--output"),
-        (("--run", "nothing", "-o", "x.html"), 1, "no run nothing, or several match"),
+        (("--run", "nothing", "-o", "x.html"), 1, "there is no run nothing"),
     ],
 )
 def test_bad_requests_are_one_line(store, tmp_path, capsys, monkeypatch, arguments, status, words):

@@ -79,14 +79,10 @@ def _sides(arguments: argparse.Namespace, name: str) -> list[Side]:
         problem = f"{given} is neither a file nor the id of one run"
         try:
             with open_history(arguments) as history:
-                document = history.run(given)
+                document = history.find_run(given)
         except UserError as error:
-            # Most names without a store are files that are not there.
+            # Most names that are not of a run are files that are not there.
             raise UserError(f"{problem} ({error.message})", error.remedy) from None
-        if document is None:
-            raise UserError(
-                problem, "name a result.json of tegrascope bench, or see tegrascope runs list"
-            )
         measured = validated(RunReport, json.dumps(document), f"run {given}")
     sides = sides_of(name.upper(), given, measured)
     if not sides:

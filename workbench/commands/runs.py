@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from itertools import takewhile
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,11 +17,7 @@ from ...daemon.measure.report import RunReport
 from ...daemon.measure.run_text import ABSENT, run_rows
 from ...daemon.outputs import check_output, open_output, standard_output
 from ...daemon.terminal import print_table
-from ...parsers.errors import UserError
 from ...parsers.records import Record
-
-if TYPE_CHECKING:
-    from ...daemon.store.history import History
 
 _FIGURES = ("p50", "energy per inference", "module power", "flags")
 
@@ -48,18 +44,9 @@ def list_runs(arguments: argparse.Namespace) -> int:
 def show_run(arguments: argparse.Namespace) -> int:
     """Print the report of one run as JSON."""
     with open_history(arguments) as history:
-        document = _one_run(history, arguments.run_id)
+        document = history.find_run(arguments.run_id)
     print(json.dumps(document, indent=2), file=standard_output())
     return 0
-
-
-def _one_run(history: "History", run_id: str) -> dict[str, Any]:
-    document = history.run(run_id)
-    if document is not None:
-        return document
-    if history.has_several(run_id):
-        raise UserError(f"several runs begin or end with {run_id}", "give more of its letters")
-    raise UserError(f"there is no run {run_id}", "see tegrascope runs list")
 
 
 def export_runs(arguments: argparse.Namespace) -> int:
@@ -72,7 +59,7 @@ def export_runs(arguments: argparse.Namespace) -> int:
         documents: Iterable[dict[str, Any]] = history.runs(workload=arguments.workload)
         documents = takewhile(lambda run: run["started_wall_ns"] >= begin_ns, documents)
         if ids:
-            documents = (_one_run(history, run_id) for run_id in ids)
+            documents = map(history.find_run, ids)
         if arguments.format == "perfetto":
             from ..results.perfetto_trace import write_trace
 

@@ -76,11 +76,8 @@ def page_of_run(history: History, run_id: str) -> str:
     Raises:
         UserError: No run matches, or several.
     """
-    document = history.run(run_id)
-    if document is None:
-        raise UserError(f"no run {run_id}, or several match", "see tegrascope runs list")
     try:
-        run = RunReport.model_validate(document)
+        run = RunReport.model_validate(history.find_run(run_id))
     except ValidationError as error:
         reason = error.errors(include_url=False, include_input=False)[0]["msg"]
         raise UserError(
