@@ -345,18 +345,6 @@ class Finished(Record):
     device_peak_bytes: NonNegativeInt | None = None
     outputs: Outputs | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _accept_older_events(cls, given: Any) -> Any:
-        """Read ``ending`` of older releases, of which ``unavailable`` was one value."""
-        if not isinstance(given, Mapping) or "ending" not in given:
-            return given
-        event = dict(given)
-        event["outcome"] = event.pop("ending")
-        if event["outcome"] == "unavailable":
-            event["outcome"], event["skip_reason"] = "skipped", "unavailable"
-        return event
-
 
 RunEvent = Annotated[
     Hello | Phase | Loaded | Progress | Inferences | Counted | Declined | Finished,

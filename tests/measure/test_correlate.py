@@ -20,7 +20,6 @@ from tegrascope.parsers.inference.events import (
     Inferences,
     Loaded,
     Phase,
-    parse_run_event,
 )
 from tegrascope.parsers.inference.placement import Built, Placement
 
@@ -387,13 +386,6 @@ def test_a_run_that_never_was_steady_has_its_reason(cut):
     assert report.quality == ("simulated",)
     assert report.telemetry is report.energy is report.latency is None
     assert report.cold_start_seconds == {"load": 0.5}
-
-
-def test_event_of_an_older_release_has_the_same_outcome():
-    line = '{"event": "finished", "run_id": "r", "ending": "%s"}'
-    assert parse_run_event(line % "ok") == Finished(run_id="r", outcome="ok")
-    unavailable = Finished(run_id="r", outcome="skipped", skip_reason="unavailable")
-    assert parse_run_event(line % "unavailable") == unavailable
 
 
 def test_a_run_without_telemetry_keeps_its_latency():

@@ -38,7 +38,10 @@ for line in sys.stdin:
     device = "reference" if sys.argv[2] == "reference" else order["device"]
     asked = dict(word.split("=") for word in lines.get(device, "ms=5").split())
     if "ending" in asked:
-        report(event="finished", ending=asked["ending"], reason="as asked", **run)
+        outcome = {"outcome": asked["ending"]}
+        if asked["ending"] == "unavailable":
+            outcome = {"outcome": "skipped", "skip_reason": "unavailable"}
+        report(event="finished", reason="as asked", **outcome, **run)
         continue
     if asked.get("hangs") and order.get("duration_seconds"):
         time.sleep(1000)
@@ -68,7 +71,7 @@ for line in sys.stdin:
             else:
                 now += int(seconds * 1e9)
         report(event="phase", phase="steady", edge="end", at_ns=last, **run)
-        report(event="finished", ending="ok", **run)
+        report(event="finished", outcome="ok", **run)
         continue
     count = order.get("count") or int(order["duration_seconds"] * 1e9 / step)
     report(event="phase", phase="steady", edge="begin", at_ns=begin, **run)
@@ -80,9 +83,9 @@ for line in sys.stdin:
              latency_ns=[step] * len(numbers), stages_ns=stages, **run)
     report(event="phase", phase="steady", edge="end", at_ns=begin + count * step, **run)
     if asked.get("breaks") and order.get("duration_seconds"):
-        report(event="finished", ending="failed", reason="the driver is gone", **run)
+        report(event="finished", outcome="failed", reason="the driver is gone", **run)
     else:
-        report(event="finished", ending="ok", **run)
+        report(event="finished", outcome="ok", **run)
 """
 
 
