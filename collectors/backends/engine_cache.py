@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 from pydantic import NonNegativeInt, ValidationError
 
 from ...parsers.errors import UserError
-from ...parsers.inference.placement import Built
+from ...parsers.inference.placement import Built, Circumstances
 from ...parsers.records import Record
 from ..board.boards import l4t_of
 from ..board.readers import read_text
@@ -60,6 +60,12 @@ class BuiltEngine(NamedTuple):
     built: Built
     log: tuple[str, ...] = ()
     inspector: str | None = None
+
+    def under(self, circumstances: Circumstances) -> "BuiltEngine":
+        """Return it with the circumstances of its build, and their notes."""
+        notes = (*self.built.notes, *circumstances.notes)
+        facts = {"circumstances": circumstances, "notes": notes}
+        return self._replace(built=self.built.model_copy(update=facts))
 
 
 class Entry(NamedTuple):

@@ -538,8 +538,7 @@ class TensorRt(Inferring):
         circumstances = circumstances.model_copy(
             update={"free_device_bytes": free, "clocks_hertz": clocks}
         )
-        facts = {"circumstances": circumstances, "notes": (*made.built.notes, *circumstances.notes)}
-        return made._replace(built=made.built.model_copy(update=facts))
+        return made.under(circumstances)
 
     def _request(self) -> dict[str, object]:
         is_dla = self._order.dla_core is not None

@@ -119,9 +119,7 @@ class Trtexec(SelfTimed):
                     self.progress(BUILDS)
                     made = self._compile()
                     circumstances = circumstances.model_copy(update={"clocks_hertz": clocks_now()})
-                notes = (*made.built.notes, *circumstances.notes)
-                facts = {"circumstances": circumstances, "notes": notes}
-                made = made._replace(built=made.built.model_copy(update=facts))
+                made = made.under(circumstances)
                 name = engine_cache.model_name(order.model, self._model)
                 self._cache.write(self._key, made, model=name, parts=parts)
                 built = made.built

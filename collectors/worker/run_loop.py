@@ -323,7 +323,10 @@ class Runner:
         self._outputs = compare_with_first_run(backend, order)
         if order.profile_file is not None:
             self._unless_stopped()
-            _write_profile(backend, Path(order.profile_file))
+            # The profiled inferences count nowhere else.
+            profile = backend.profile(_PROFILED_INFERENCES)
+            text = profile.model_dump_json(exclude_none=True, indent=1)
+            write_atomic(Path(order.profile_file), text.encode())
 
     def _tell_loaded(self, order: Order, backend: Backend, sha256: str | None) -> None:
         self._tell(
@@ -478,12 +481,6 @@ class Runner:
         finally:
             end_ns = self._clock.monotonic_ns() if span.end_ns is None else span.end_ns
             self._tell(Phase(run_id=order.run_id, phase=phase, edge="end", at_ns=end_ns))
-
-
-def _write_profile(backend: Backend, path: Path) -> None:
-    """Write the time of each layer, from profiled inferences that count nowhere else."""
-    profile = backend.profile(_PROFILED_INFERENCES)
-    write_atomic(path, profile.model_dump_json(exclude_none=True, indent=1).encode())
 
 
 def is_settled(medians: Sequence[float]) -> bool:

@@ -431,7 +431,8 @@ class Bench:
                     break
                 failed = _failed_part(on, not_run)
                 if failed is None:
-                    title = f"turn {turn + 1} of {turns}: {self._names(on)}"
+                    names = [workload_name(placed.model, placed.device) for placed in on]
+                    title = f"turn {turn + 1} of {turns}: {' + '.join(names)}"
                     self.display.begin(title, sum(to_come))
                     joint, failed = self._run_joint(turn, on)
                     if joint is not None:
@@ -441,9 +442,6 @@ class Bench:
                     not_run.setdefault(on, failed)
                 to_come.pop()
         return summarise_contention(groups, rounds, not_run, turns, planned)
-
-    def _names(self, on: On) -> str:
-        return " + ".join(workload_name(placed.model, placed.device) for placed in on)
 
     def _run_joint(self, turn: int, on: On) -> tuple[Joint | None, NotRun | None]:
         """Return a round of models that run at once, or why there is none."""
