@@ -168,6 +168,15 @@ def test_cancel_ends_a_run_at_once(executor_of):
     assert executor.pid is None
 
 
+def test_cancel_holds_for_a_run_that_begins_later():
+    """It ends as ``cancelled``, not by its timeout, though its worker never says a word."""
+    executor = Executor("cpu", argv=(sys.executable, "-c", "import time; time.sleep(1000)"))
+    executor.cancel()
+    finished, _ = run(executor, timeout_seconds=5)
+    assert finished.outcome == "cancelled"
+    assert executor.pid is None
+
+
 def test_missing_worker_fails_the_run_only(tmp_path):
     """A worker that can't be started is told in the run's record."""
     finished, _ = run(Executor("cpu", argv=(str(tmp_path / "none"),)))
