@@ -170,6 +170,22 @@ def test_two_lanes_at_a_time_overlap(bench):
     assert "overlapped" not in runs[third]["quality"]
 
 
+def test_time_in_flight_is_that_of_the_runs_of_a_device(bench):
+    """What else a DLA did in a range is judged by it: it begins with an order and ends with it."""
+    in_flight_seconds = bench.session.times.in_flight_seconds
+    begin_ns = time.monotonic_ns()
+    end = bench.directory / "end"
+    run_id = bench.submit(bench.executor(good_until(end)), workload())
+    bench.wait_for(lambda: run_id in bench.session.times.others(""))
+    assert in_flight_seconds("cpu", begin_ns, time.monotonic_ns()) > 0
+    end.touch()
+    bench.wait_for(lambda: run_id in bench.runs())
+    end_ns = time.monotonic_ns()
+    assert 0 < in_flight_seconds("cpu", begin_ns, end_ns) <= (end_ns - begin_ns) / 1e9
+    assert in_flight_seconds("cpu", end_ns, FAR_OFF_NS) == 0
+    assert in_flight_seconds("gpu", begin_ns, end_ns) == 0
+
+
 def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):
     """When our own code fails on a run, that run is failed and over, and the lane goes on."""
     runner = bench.executor(good())
