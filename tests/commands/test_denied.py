@@ -53,9 +53,10 @@ LINES = (
     "prove --anyway --quick --no-sudo --state-dir DIR -o p.zip",
     "prove --show DIR/p.zip",
     "completion bash",
+    "simulate --load DIR",
 )
 # These say something else, or nothing is denied to them.
-OTHERS = ("parse", "exec", "top", "engines build", "doctor", "completion")
+OTHERS = ("parse", "exec", "top", "engines build", "doctor", "completion", "simulate")
 _PROGRAM = """
 import contextlib, io, json, sys, traceback
 from tegrascope.workbench.cli import main
