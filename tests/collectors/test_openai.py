@@ -119,12 +119,16 @@ def test_request_has_prompts_in_turn_options_and_the_key(server, tmp_path):
 def test_without_usage_parts_are_counted_with_limits_and_a_note(server):
     server.sends_usage = False
     events = run(order(server, max_tokens=20))
-    (counted,) = (one for one in events if isinstance(one, Counted))
-    assert (counted.units, counted.units_interval) == (100.0, None)
+    counted = [one for one in events if isinstance(one, Counted)]
+    assert sum(one.units for one in counted) == 100.0
+    assert {one.units_interval for one in counted} == {None}
     server.hides_every = 4  # parts with output, as of a server that sends several tokens at once
     events = run(order(server, max_tokens=20))
-    (counted,) = (one for one in events if isinstance(one, Counted))
-    assert (counted.units, counted.units_interval) == (75.0, (75.0, 100.0))
+    # A busy machine takes long, and reports what it has in between.
+    counted = [one for one in events if isinstance(one, Counted)]
+    limits = [one.units_interval for one in counted]
+    assert sum(one.units for one in counted) == 75.0
+    assert (sum(low for low, _ in limits), sum(high for _, high in limits)) == (75.0, 100.0)
     *_, loaded = (one for one in events if isinstance(one, Loaded))
     assert loaded.model_sha256 is None
     assert "parts of answers were counted" in loaded.built.notes[0]
