@@ -526,11 +526,17 @@ def _is_constant(node: onnx.NodeProto, constants: Constants) -> bool:
     return all(name in constants for name in node.input if name)
 
 
+_LARGEST_SIZE = 2**63 - 1  # of an int64
+
+
 def _fold_shape(node: onnx.NodeProto, shape: list[int], constants: Constants) -> None:
-    result: int | list[int] = math.prod(shape)
+    size = math.prod(shape)
+    result: int | list[int] = size
     if node.op_type == "Shape":
         ends = {attribute.name: attribute.i for attribute in node.attribute}
         result = shape[ends.get("start", 0) : ends.get("end", len(shape))]
+    elif size > _LARGEST_SIZE:
+        return  # no runtime has such a tensor: its size stays unknown
     constants[node.output[0]] = numpy.asarray(result, dtype=numpy.int64)
 
 

@@ -152,9 +152,10 @@ class ProcessWatch:
         if beyond:
             name = signals.UNKNOWN_PROCESS
             grown[name] = sum(grown[hidden] for hidden in beyond)
-            found[name] = []
-            for hidden in beyond:
-                found[name] += found[hidden]
+            processes: list[tuple[int, int]] = []
+            for hidden in beyond:  # one of them may have this very name
+                processes += found[hidden]
+            found[name] = processes
             self._total[name] = self._total.get(name, 0.0) + grown[name]
             shown.append(name)
         uses = []

@@ -184,6 +184,22 @@ def table(tmp_path: Path) -> FakeTable:
     return FakeTable(tmp_path)
 
 
+def test_a_program_that_is_called_other_is_counted_once(table, tmp_path):
+    clock = HandClock()
+    watch = ProcessWatch(top=1, known=ProcessNames(tmp_path, own=-1, clock=clock), clock=clock)
+    for pid in range(1000, 1010):  # as many names as one day shows
+        clock.seconds += 10
+        table.add(pid, f"job{pid}", 0.5, clock.seconds)
+        watch.look()
+        table.remove(pid)
+    clock.seconds += 10
+    for pid, name in ((2000, "other"), (2001, "more")):
+        table.add(pid, name, 0.5, clock.seconds)
+    (found,) = watch.look()
+    assert (found.name, found.processes) == ("other", 2)
+    assert found.cpu_cores == pytest.approx(0.1)
+
+
 def test_series_and_scrape_stay_bounded_under_thousands_of_short_lived_processes(table, tmp_path):
     """Each of 5,000 has a name of its own; a hundred at a time work, then a hundred others."""
     clock = HandClock()

@@ -111,3 +111,26 @@ def test_a_tooltip_has_the_broken_rule_and_its_remedy():
     node = found.nodes[0].model_copy(update={"findings": (finding,)})
     text = drawing(graph, inspected([node]))
     assert r"breaks: at most 1024 (softmax); found 2048\nsplit it" in text
+
+
+def test_an_omitted_input_or_output_is_no_line():
+    nodes = (
+        Node(index=0, name="a", op="LSTM", inputs=("x",), outputs=("", "y")),
+        Node(index=1, name="b", op="Resize", inputs=("x", "", "s"), outputs=("z",)),
+    )
+    graph = Graph(inputs=("x",), outputs=("z",), nodes=nodes)
+    judged = [JudgedNode(index=n.index, name=n.name, op=n.op, placement="gpu") for n in nodes]
+    text = drawing(graph, inspected(judged))
+    assert [line.split(" [")[0].strip() for line in text.splitlines() if "->" in line] == [
+        "b0 -> b1",
+        "b0 -> b2",
+        "b2 -> b3",
+    ]
+
+
+def test_a_model_that_changes_its_part_at_each_node_has_a_limit_too():
+    graph, found = chain(["dla", "gpu"] * 2000, name="n" * 3000 + "{}")
+    text = drawing(graph, found)
+    assert text.count("[label=") == MOST_NODES + 1
+    assert "3852 more boxes" in text
+    assert max(map(len, text.splitlines())) < 2000

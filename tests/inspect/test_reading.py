@@ -413,3 +413,13 @@ def test_a_missing_opset_is_refused_and_a_newer_one_noted(tmp_path):
     del made.opset_import[:]
     with pytest.raises(UserError, match="does not name the opset"):
         read_graph(saved(made, tmp_path))
+
+
+def test_a_size_that_no_integer_holds_is_unknown(tmp_path):
+    huge = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2**40, 2**40])
+    size = onnx.helper.make_tensor_value_info("n", onnx.TensorProto.INT64, [])
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Size", ["x"], ["n"])], "g", [huge], [size]
+    )
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "huge.onnx")
+    assert [node.op for node in read_graph(tmp_path / "huge.onnx").nodes] == ["Size"]

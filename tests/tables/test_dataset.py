@@ -246,6 +246,14 @@ def test_records_without_time_have_the_date_before_them(tmp_path):
     assert rows_of(tmp_path / "untimed")["date"].tolist() == ["-"]
 
 
+def test_a_log_that_is_named_twice_is_read_once(logs, tmp_path, monkeypatch):
+    monkeypatch.chdir(logs[0].parent)
+    frames.read_logs([logs[0].name, str(logs[0])], tmp_path / "dataset")
+    found = rows_of(tmp_path / "dataset")
+    assert len(found) == len(frames.read_log(logs[0]))
+    assert set(found["log"]) == {str(logs[0])}
+
+
 def test_a_file_system_with_file_in_its_name_is_not_local(logs, tmp_path):
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.get_filesystem_class("memory")

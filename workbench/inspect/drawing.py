@@ -14,6 +14,7 @@ from .rules import Inspection, JudgedNode, lengths_in_words
 
 # With more boxes a drawing cannot be read, and dot needs minutes.
 MOST_NODES = 150
+_MOST_LETTERS = 200  # of a line: names come from the model
 _COLOURS = {
     "dla": "#cfe8d8",
     "gpu": "#fbdcc0",
@@ -45,14 +46,19 @@ class _Box(NamedTuple):
 def drawing(graph: Graph, inspection: Inspection, most: int = MOST_NODES) -> str:
     """Return the model as a text for Graphviz.
 
-    A model of more than ``most`` nodes has one box for each stretch of nodes in one part.
+    A model of more than ``most`` nodes has one box for each stretch of nodes in one part. If these
+    are more, too, the rest is one box without lines.
     """
     boxes = _ends("input", graph.inputs)
-    if len(inspection.nodes) <= most:
-        boxes += _single_boxes(graph, inspection)
-    else:
+    is_joined = len(inspection.nodes) > most
+    if is_joined:
         boxes += _joined_boxes(graph, inspection)
+    else:
+        boxes += _single_boxes(graph, inspection)
     boxes += _ends("output", graph.outputs)
+    if is_joined and len(boxes) > most:
+        rest = (f"{len(boxes) - most} more boxes",)
+        boxes = [*boxes[:most], _Box("end", rest, "too many to draw")]
     lines = [
         f"digraph {_quoted(inspection.model)} {{",
         '  node [shape=box, style=filled, fontname="sans-serif"]',
@@ -62,7 +68,11 @@ def drawing(graph: Graph, inspection: Inspection, most: int = MOST_NODES) -> str
         lines.append(
             f"  b{number} [label={label}, fillcolor={colour}, tooltip={_quoted(box.tooltip)}]"
         )
+    drawn: set[tuple[int, int]] = set()
     for source, target, tensor in _edges(boxes):
+        if is_joined and (source, target) in drawn:
+            continue  # two stretches have one line, not one for each tensor
+        drawn.add((source, target))
         about = _quoted(_describe(graph.tensor(tensor)))
         lines.append(f"  b{source} -> b{target} [tooltip={about}]")
     return "\n".join([*lines, "}", ""])
@@ -117,7 +127,7 @@ def _edges(boxes: Sequence[_Box]) -> Iterator[tuple[int, int, str]]:
     for number, box in enumerate(boxes):
         maker.update(dict.fromkeys(box.makes, number))
     for target, box in enumerate(boxes):
-        for tensor in dict.fromkeys(box.reads):
+        for tensor in dict.fromkeys(filter(None, box.reads)):  # an omitted input has no name
             source = maker.get(tensor, target)
             if source != target:
                 yield source, target, tensor
@@ -156,5 +166,7 @@ def _quoted(text: str) -> str:
     >>> print(_quoted('a "b"\nc\\d'))
     "a \"b\"\nc\\d"
     """
-    lines = [re.sub(r'([\\"])', r"\\\1", printable(line)) for line in text.split("\n")]
+    lines = []
+    for line in text.split("\n"):
+        lines.append(re.sub(r'([\\"])', r"\\\1", printable(line, _MOST_LETTERS)))
     return '"' + r"\n".join(lines) + '"'

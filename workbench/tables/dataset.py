@@ -124,7 +124,8 @@ def read_logs(
     files, root = _open_dataset(str(dataset))
     logs: dict[str, str] = {}  # by address
     for name in log_names(paths):
-        logs.update(_find_logs(name))
+        for given_name, url in _find_logs(name):
+            logs[url] = given_name
     if not logs:
         raise UserError("there is no log to read", "name one")
     address, run = files.unstrip_protocol(root), uuid.uuid4().hex
