@@ -76,7 +76,10 @@ class _Entry:
         # Naive local times: timestamp() then handles summer time, a fixed offset would not.
         local = datetime.fromtimestamp(wall_ns / 1e9)
         for moment in CronSim(str(self.workload.cron), local):
-            yield int(moment.timestamp() * 1e9)
+            moment_ns = int(moment.timestamp() * 1e9)
+            # In the hour that the end of summer time repeats, a local time means the first one.
+            if moment_ns > wall_ns:
+                yield moment_ns
 
     def next_cron(self, now: Now, past_ns: int = 0) -> None:
         """Plan the first cron time after now, and after ``past_ns`` of the wall clock."""
@@ -128,6 +131,7 @@ class Scheduler:
         self._seed = seed
         self._offset_ns = now.wall_offset_ns
         self._suspended_ns = now.suspended_ns
+        self._has_slept = False  # since the last ``due``
         self._entries: list[_Entry] = []
         self.replan(workloads, now)
 
@@ -165,14 +169,16 @@ class Scheduler:
         run is counted in ``missed``, and has no record. After a step of the wall clock, cron
         workloads get their next time after the step. Periods do not go on while the machine sleeps.
         """
-        has_slept = self._follow_wall_clock(now)
+        self._follow_wall_clock(now)
+        has_slept, self._has_slept = self._has_slept, False
         jobs = []
         for entry in sorted(self._entries, key=attrgetter("due_ns")):
             if entry.due_ns > now.monotonic_ns:
                 break
             job = Job(entry.workload, entry.due_ns)
+            is_late = now.monotonic_ns - entry.due_ns > _STEP_NS
             missed = entry.advance(now)
-            was_slept_over = has_slept and entry.workload.cron is not None
+            was_slept_over = has_slept and is_late and entry.workload.cron is not None
             is_on_time = missed == 1 and not was_slept_over
             if is_on_time or entry.workload.missed == "run_once":
                 jobs.append(job)
@@ -182,26 +188,27 @@ class Scheduler:
                 self.missed[name] = self.missed.get(name, 0) + missed
         return jobs
 
-    def _follow_wall_clock(self, now: Now) -> bool:
+    def _follow_wall_clock(self, now: Now) -> None:
         """Bring cron times forward by a suspend; plan them again if the wall clock was set.
 
-        Return whether the machine was suspended since the last look.
+        A time that is due by then stays, so that it is run or counted: the clock is often set right
+        after a suspend.
         """
         slept_ns = now.suspended_ns - self._suspended_ns
         has_slept = slept_ns > _STEP_NS  # less may be the time between two readings
         if has_slept:
             self._suspended_ns = now.suspended_ns
+            self._has_slept = True
         is_set = abs(now.wall_offset_ns - self._offset_ns) > _STEP_NS
         if is_set:
             self._offset_ns = now.wall_offset_ns
         for entry in self._entries:
             if entry.workload.cron is None:
                 continue
-            if is_set:
-                entry.next_cron(now)
-            elif has_slept:
+            if has_slept:
                 entry.due_ns -= slept_ns
-        return has_slept
+            if is_set and entry.due_ns > now.monotonic_ns:
+                entry.next_cron(now)
 
 
 class _Run(NamedTuple):

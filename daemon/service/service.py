@@ -327,8 +327,9 @@ class Service:
     def problem(self) -> str | None:
         """Return why the daemon is not ready (telemetry before the store), or ``None``."""
         problem = self._failure or self._telemetry_problem()
-        if problem is None and self._store.problem is not None:
-            return f"the store does not write: {self._store.problem}"
+        store_problem = self._store.problem  # once: another thread may clear it
+        if problem is None and store_problem is not None:
+            return f"the store does not write: {store_problem}"
         return problem
 
     def note(self) -> str | None:

@@ -1,5 +1,6 @@
 """The plan: periods, cron, jitter, and what was missed; no clock runs here."""
 
+import time
 from datetime import datetime
 
 import pytest
@@ -110,6 +111,36 @@ def test_one_cron_time_during_a_suspend_is_run_late_only_if_wanted(policy, runs)
     plan = Scheduler([workload(cron="* * * * *", missed=policy)], at(0))
     assert names(plan.due(at(5, asleep=30))) == runs
     assert sum(plan.missed.values()) + len(runs) == 1
+
+
+@pytest.mark.parametrize(("policy", "runs"), [("skip", []), ("run_once", ["w"])])
+@pytest.mark.parametrize("step", [0, 5])
+def test_time_slept_over_is_counted_beside_a_reload_and_a_step_of_the_clock(policy, runs, step):
+    workloads = [workload(cron="* * * * *", missed=policy)]
+    plan = Scheduler(workloads, at(0))
+    awake = at(1, step, asleep=40)  # over 10:01
+    plan.replan(workloads, awake)
+    assert names(plan.due(awake)) == runs
+    assert len(runs) + plan.missed.get("w", 0) == 1
+
+
+def test_time_at_which_the_machine_is_awake_again_is_not_missed():
+    plan = Scheduler([workload(cron="* * * * *", missed="skip")], at(0))
+    assert names(plan.due(at(10.1, asleep=20))) == ["w"]
+    assert plan.missed == {}
+
+
+def test_repeated_hour_at_the_end_of_summer_time_gives_no_time_in_the_past(monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        begin = Now(S, 1729992000 * S)  # 02:20, for the second time
+        plan = Scheduler([workload(cron="*/15 * * * *")], begin)
+        assert plan.due(begin) == []
+        assert plan.next_ns() == begin.monotonic_ns + 40 * 60 * S  # 03:00
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_workload_that_is_new_after_a_suspend_is_not_moved_by_it():
