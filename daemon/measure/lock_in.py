@@ -44,8 +44,8 @@ LONGEST_LAG_SECONDS = 1.0
 # Five minutes show the delay well enough. More would take memory and time from the daemon.
 FITTED_READINGS = 4000
 AVERAGINGS = tuple(0.05 * i for i in range(21))
-# Twice the 95 % point of chi-squared with two degrees of freedom, since differences of rounded
-# readings are correlated.
+# Two and a half times the 95 % point of chi-squared with two degrees of freedom (5.99), since
+# differences of rounded readings are correlated.
 LIKELY = 15.0
 BLOCKS, STEPS_PER_BLOCK, FEWEST_BLOCKS = 12, 8, 5
 MOST_TREND = 0.1

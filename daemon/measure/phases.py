@@ -36,8 +36,8 @@ DELAYS, FINER = 5, 4
 """Delays that are tried, from none to the longest, and parts of the time between two near the
 best."""
 # A delay is likely if it leaves at most so much more squared error than the best one, in squared
-# errors of one reading. Twice the 95 % point of chi-squared with two degrees of freedom, since
-# errors of neighbouring readings are correlated.
+# errors of one reading. Two and a half times the 95 % point of chi-squared with two degrees of
+# freedom (5.99), since errors of neighbouring readings are correlated.
 LIKELY = 15.0
 # Enough to find the delay. The daemon's time is limited.
 FITTED_READINGS = 4000

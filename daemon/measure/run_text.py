@@ -5,7 +5,7 @@ wherever it is read. Here too are the functions that print a number in the unit 
 """
 
 from collections.abc import Callable, Iterator
-from math import floor, log10
+from math import floor, isfinite, log10
 from typing import NamedTuple, TypeVar
 
 from ...parsers.inference.events import plural
@@ -23,9 +23,13 @@ def digits(value: float, significant: int = 3, *, most: int = 300) -> str:
 
     >>> digits(0.0123456), digits(12.3456), digits(12345.6), digits(0.0)
     ('0.0123', '12.3', '12346', '0')
+    >>> digits(float("inf"))
+    'inf'
     """
     if value == 0:
         return "0"
+    if not isfinite(value):
+        return str(value)
     decimals = significant - 1 - floor(log10(abs(value)))
     return f"{value:.{min(max(decimals, 0), most)}f}"
 
@@ -167,6 +171,13 @@ def run_line(report: RunReport) -> str:
     return " · ".join(parts)
 
 
+def _interval_of(figure: Figure) -> str:
+    """Return the half of a figure's interval, or the words that it has none."""
+    if figure.half is None:
+        return NO_INTERVAL
+    return half_of(figure)
+
+
 def _figure_row(label: str, text: str, interval: str = "") -> Row:
     """Return the row of a number that was printed with its unit."""
     value, _, unit = text.partition(" ")
@@ -204,13 +215,12 @@ def _energy_rows(report: RunReport) -> Iterator[Row]:
         return
     gross, net = joules_of(energy, "gross"), joules_of(energy, "net")
     if gross is not None:
-        interval = NO_INTERVAL if energy.gross_interval is None else half_of(gross)
-        yield _figure_row("energy", joules(gross.value), interval)
+        yield _figure_row("energy", joules(gross.value), _interval_of(gross))
     elif energy.rails:
         rails = (f"{name} {watts(rail.mean_watts)}" for name, rail in energy.rails.items())
         yield Row("rails, no module total", ", ".join(rails))
     if net is not None:
-        yield _figure_row("net energy", joules(net.value), half_of(net))
+        yield _figure_row("net energy", joules(net.value), _interval_of(net))
     elif energy.net_reason is not None:
         yield Row("net energy", f"withheld: {energy.net_reason}")
     if power is not None:
@@ -225,9 +235,9 @@ def _energy_of_one_rows(report: RunReport) -> Iterator[Row]:
     """Yield the energy of one inference, one unit and one piece of work."""
     gross, net = energy_of(report, "gross"), energy_of(report, "net")
     if gross is not None:
-        yield _figure_row("energy per inference", joules(gross.value), half_of(gross))
+        yield _figure_row("energy per inference", joules(gross.value), _interval_of(gross))
     if net is not None:
-        yield _figure_row("net energy per inference", joules(net.value), half_of(net))
+        yield _figure_row("net energy per inference", joules(net.value), _interval_of(net))
     if report.energy is not None and report.unit is not None:
         yield from _unit_rows(report.energy, report.unit)
     if report.lock_in is not None and report.lock_in.joules_per_piece is not None:
@@ -244,11 +254,11 @@ def _unit_rows(energy: Energy, unit: str) -> Iterator[Row]:
     for label, value, limits in figures:
         if value is None:
             continue
-        interval = NO_INTERVAL
+        figure = Figure(value=value)
         if limits is not None:
-            interval = half_of(Figure(value=value, low=limits.low, high=limits.high))
+            figure = Figure(value=value, low=limits.low, high=limits.high)
         number, _, size = joules(value).partition(" ")
-        yield Row(label, number, f"{size} per {unit}", interval)
+        yield Row(label, number, f"{size} per {unit}", _interval_of(figure))
 
 
 def _board_rows(report: RunReport) -> Iterator[Row]:

@@ -16,11 +16,12 @@ export function nameOf(model) {
 const upper = (device) => device.toUpperCase();
 const points = (ratio) => `${digits(100 * ratio)}${SPACE}points`;
 
-/** Print a mean with half of its interval in percent. */
+/** Print a mean with the longer half of its interval in percent. */
 function withHalf(figure, show) {
   if (figure === null) return NOTHING;
   if (figure.low === null || figure.value === 0) return show(figure.value);
-  const half = (100 * (figure.high - figure.low)) / 2 / Math.abs(figure.value);
+  const longer = Math.max(figure.high - figure.value, figure.value - figure.low);
+  const half = (100 * longer) / Math.abs(figure.value);
   return `${show(figure.value)} ±${SPACE}${digits(half, 2)}${SPACE}%`;
 }
 
