@@ -20,7 +20,7 @@ def add(option: Options) -> None:
         type=duration,
         default=86_400.0,
     )
-    selection("--run ID", "one run; a unique part of its id is enough")
+    selection("--run ID", "one run; a unique beginning or end of its id")
     option("-o, --output FILE", "the page to write", required=True)
     option.state_dir("where runs are kept, or the database itself", DATABASE)
 
