@@ -201,10 +201,11 @@ def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):
     bench.wait_for(lambda: "daemon itself" in bench.runs().get(first, {}).get("reason", ""))
     second = bench.submit(runner, workload())
     bench.wait_for(lambda: bench.runs().get(second, {}).get("outcome") == "ok")
+    # A run is stored before it is over for the metrics.
+    bench.wait_for(lambda: bench.live.snapshot.workloads["w"].active_run is None)
     failed = bench.runs()[first]
     assert failed["outcome"] == "failed"
     assert failed["started_ns"] < failed["phases"]["steady"]["begin_ns"] < failed_ns[0]
-    assert bench.live.snapshot.workloads["w"].active_run is None
     assert all(span.end_ns < FAR_OFF_NS for span in bench.session.times.others("")[first])
     assert "ZeroDivisionError" in caplog.text
 
