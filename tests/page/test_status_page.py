@@ -446,6 +446,7 @@ def test_card_answers_dla_or_gpu(board, show, width):
     tab = show(board.url, width=width)
     card = tab.wait_for(text(".card"))
     for words in (
+        "The GPU is faster; the DLA takes less net energy per inference and frees the GPU.",
         "GPU is 2.5 times faster",
         "DLA0 takes 50 % less per inference",
         "DLA0 frees 80.0 points of GPU load",
@@ -460,6 +461,33 @@ def test_card_answers_dla_or_gpu(board, show, width):
     assert "no good run on DLA0 yet" in tab.run(text(".card:nth-child(2)"))
     assert tab.run(AUDIT) == []
     assert tab.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dla", "words"),
+    [
+        (
+            (3, 67, 0.9),
+            (17, 124, 0.01),
+            "The GPU is faster and takes less net energy per inference; the DLA frees the GPU.",
+        ),
+        (
+            (5, 67, 0.9),
+            (4, 30, 0.0),
+            "The DLA is faster, takes less net energy per inference and frees the GPU.",
+        ),
+        ((3, 30, 0.5), (3, 30, 0.5), None),
+    ],
+)
+def test_card_begins_with_what_its_verdicts_say_together(board, show, gpu, dla, words):
+    for number, wobble in enumerate((0.0, 0.01, -0.01)):
+        for ago, device, (each, joules, load) in ((500, "gpu", gpu), (400, "dla0", dla)):
+            fields = figures(each + wobble, joules + wobble, load)
+            board.finish(ago + number, 9, workload=device, device=device, **fields)
+    tab = show(board.url)
+    card = tab.wait_for(text(".card"))
+    assert tab.run(text(".card .conclusion")) == (words or "")
+    assert "no difference shown" in card or words
 
 
 def test_board_without_a_dla_has_no_words_about_one(board, show):

@@ -65,6 +65,24 @@ export function sentence(verdict) {
   return words(upper(better), worse / best);
 }
 
+/** Return what all verdicts of a model say together, in a sentence; null while none is decided. */
+export function conclusion({ verdicts, energy }) {
+  const words = { latency: "is faster", energy: `takes less ${energy} energy per inference`, gpu: "frees the GPU" };
+  const facts = { gpu: [], dla: [] };
+  for (const { goal, better } of verdicts) {
+    if (better === null || (goal === "gpu" && better === "gpu")) continue;
+    facts[better === "gpu" ? "gpu" : "dla"].push(words[goal]);
+  }
+  const parts = Object.entries(facts).filter(([, said]) => said.length > 0);
+  const sentences = parts.map(([device, said]) => {
+    const last = said.pop();
+    return `the ${device.toUpperCase()} ${said.length > 0 ? `${said.join(", ")} and ` : ""}${last}`;
+  });
+  if (sentences.length === 0) return null;
+  const whole = sentences.join("; ");
+  return `${whole[0].toUpperCase()}${whole.slice(1)}.`;
+}
+
 export class Models {
   constructor(section, place, more) {
     Object.assign(this, { section, place, more, models: [], words: "", isAll: false });
@@ -127,6 +145,7 @@ function card(model, hasDla) {
     make("li", { class: verdict.better === null ? "even" : verdict.better === "gpu" ? "gpu" : "dla" },
       make("b", {}, GOALS[verdict.goal].title), " ", make("span", {}, sentence(verdict))),
   );
+  const concluded = conclusion(model);
   const has = (kind) => places.some((device) => device.startsWith(kind));
   const other = has("dla") && !has("gpu") ? "gpu" : has("gpu") && !has("dla") ? "dla0" : null;
   if (other && hasDla) said.push(make("li", { class: "even" }, `Nothing to compare with: no good run on ${upper(other)} yet.`));
@@ -135,6 +154,7 @@ function card(model, hasDla) {
     "article",
     { class: "card", "aria-label": title },
     make("h3", { title: model.model }, title),
+    concluded === null ? null : make("p", { class: "conclusion" }, concluded),
     make("ul", { class: "verdicts" }, ...said),
     made,
     model.left_out > 0 ? make("p", { class: "under" }, `${model.left_out} runs in another power mode or clock setting are left out.`) : null,
