@@ -32,6 +32,7 @@ BACKENDS: Mapping[str, str] = {
     "trtexec": ".backends.trtexec:Trtexec",
     "cudla": ".backends.cudla:Cudla",
     "onnxruntime": ".backends.onnxruntime:OnnxRuntime",
+    "simulated": ".backends.simulated:Simulated",
     "command": ".backends.command:Command",
     "counter": ".backends.counter:Counter",
     "openai": ".backends.openai:OpenAi",
@@ -40,15 +41,18 @@ BACKENDS: Mapping[str, str] = {
 SUBJECTS: Mapping[str, str] = {"command": "command", "scrape": "counter", "server": "openai"}
 # Runs standalone loadables of a DLA.
 LOADABLE_BACKEND = "cudla"
-# Gives the answers that the others are compared with, and plays devices in simulation.
+# Gives the answers that the others are compared with.
 REFERENCE_BACKEND = "onnxruntime"
+SIMULATED_BACKEND = "simulated"
 # Not a back-end of ours: an application runs the workload and marks its windows.
 WINDOW = "window"
 
 
-def default_backend(device: str) -> str:
+def default_backend(device: str, *, on_simulated_board: bool = False) -> str:
     """Return the name of the back-end that runs a model on a device unless another is named."""
-    return REFERENCE_BACKEND if device == "cpu" else "tensorrt"
+    if device == "cpu":
+        return REFERENCE_BACKEND
+    return SIMULATED_BACKEND if on_simulated_board else "tensorrt"
 
 
 def source_settings(name: str, sources: Mapping[str, str] = SOURCES) -> "type[SourceSettings]":
@@ -69,12 +73,6 @@ def find_backend(name: str, backends: Mapping[str, str] = BACKENDS) -> "type[Bac
         raise BackendUnavailable(f"no back-end is named {name!r}", f"use {known}")
     found: type[Backend] = _import(backends[name])
     return found
-
-
-def is_played(name: str, device: str) -> bool:
-    """Return whether a back-end only stands for a device that it does not run on."""
-    kind = find_backend(name) if name in BACKENDS else None
-    return kind is not None and kind.plays_any_device and device not in kind.devices
 
 
 def _import(entry: str) -> Any:

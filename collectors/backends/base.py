@@ -11,16 +11,19 @@ from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import (
     Counted,
     Inferences,
+    InferenceSettings,
     InputShape,
     Order,
     Phase,
     StageName,
+    Surroundings,
 )
 from ...parsers.inference.layers import LayerProfile
 from ...parsers.inference.opsets import newest_opset
 from ...parsers.inference.placement import Built, Placement
 from ...parsers.values import some_of
 from ..models.files import facts_of
+from ..simulator.plan import PlannedClock
 
 if TYPE_CHECKING:
     import numpy
@@ -46,7 +49,8 @@ class Backend:
     in the order or the model, and whatever the library raises.
 
     Attributes:
-        plays_any_device: Whether it stands for any device where the telemetry is simulated.
+        is_simulated: Whether it computes nothing, for accelerators that the telemetry simulates.
+        clock: The clock of its plan, if it only plans inferences.
         packages: Python packages of which one has to be installed.
         program: The program that it runs, unless the workload names another.
         library: The shared library that it opens, without ``lib`` and ``.so``.
@@ -67,7 +71,8 @@ class Backend:
     """
 
     devices: ClassVar[tuple[str, ...]] = _ALL_DEVICES
-    plays_any_device: ClassVar[bool] = False
+    is_simulated: ClassVar[bool] = False
+    clock: ClassVar[PlannedClock | None] = None
     packages: ClassVar[tuple[str, ...]] = ()
     program: ClassVar[str | None] = None
     library: ClassVar[str | None] = None
@@ -104,11 +109,23 @@ class Backend:
 
     def check_device(self, order: Order) -> None:
         """Raise ``BackendUnavailable`` if the back-end does not run on the order's device."""
-        known = _ALL_DEVICES if self.plays_any_device else self.devices
-        if order.device not in known:
+        if order.device not in self.devices:
             raise BackendUnavailable(
-                f"{order.backend} has no device {order.device!r}", f"use one of {', '.join(known)}"
+                f"{order.backend} has no device {order.device!r}",
+                f"use one of {', '.join(self.devices)}",
             )
+
+    @classmethod
+    def check(cls, model: str, device: str, settings: InferenceSettings) -> None:
+        """Raise ``UserError`` if it is known before a run that the back-end cannot carry it out."""
+
+    @classmethod
+    def loads(cls, model: str, device: str, settings: InferenceSettings) -> Mapping[str, float]:  # noqa: ARG003
+        """Return the share of its time in which an inference keeps each lane of the board busy."""
+        return {device: 1.0}
+
+    def take(self, surroundings: Surroundings) -> None:
+        """Note how the other work on a simulated board slows it; from another thread."""
 
 
 class InferenceSlot(Protocol):

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU: runs anywhere, and plays every lane of the demonstration."""
+"""ONNX Runtime on the CPU, which runs anywhere."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...parsers.errors import PIP_INSTALL, BackendUnavailable
 from ...parsers.inference.events import Order
-from ...parsers.inference.placement import Built, Placement
-from ...parsers.onnx import read_model
-from ...parsers.values import DLAS
 from .base import Inferring, input_shapes, make_input
 
 if TYPE_CHECKING:
@@ -20,7 +17,6 @@ class OnnxRuntime(Inferring):
     """A session of the CPU execution provider, with its inputs bound once."""
 
     devices = ("cpu",)
-    plays_any_device = True
     packages = ("onnxruntime", "onnxruntime-gpu")
     install = f"{PIP_INSTALL} onnx onnxruntime"
 
@@ -65,8 +61,6 @@ class OnnxRuntime(Inferring):
         self.feed(self._inputs)
         for made in self._session.get_outputs():
             self._binding.bind_output(made.name)
-        if order.device not in self.devices:
-            self.built = _played(model, order.device)
 
     def infer(self) -> None:
         """Run one inference; the CPU is done when this returns."""
@@ -91,17 +85,3 @@ class OnnxRuntime(Inferring):
         """Release the session, with its weights and its threads."""
         self._binding = None
         self._session = None
-
-
-def _played(model: Path, device: str) -> Built:
-    """Return the layers of a device that the CPU only stands for: each node is one, and on it."""
-    operators = read_model(model.read_bytes()).operators
-    names = tuple(f"{operator}_{number}" for number, operator in enumerate(operators))
-    if device in DLAS:
-        ends = ("reformat_in", "reformat_out")
-        placement = Placement(
-            verdict="dla_plus_reformat", loadables=1, dla_layers=names, reformat_layers=ends
-        )
-    else:
-        placement = Placement(verdict="gpu_only", gpu_layers=names)
-    return Built(placement=placement)

@@ -17,9 +17,18 @@ from ...parsers.tegrastats import render_line
 from ..base import SYSTEM_CLOCK, Clock, MachineFacts, Stamped
 from ..board.boards import find_rail_rule, jetpack_of
 from ..lines.collector import Opening, SourceSettings, TegrastatsCollector
-from .physics import BoardModel, LoadBoard, Physics, board_model, lane_kind
+from .physics import (
+    RELEASE_CELSIUS,
+    THROTTLE_CELSIUS,
+    BoardModel,
+    LoadBoard,
+    Physics,
+    board_model,
+    lane_kind,
+)
 
 READ_SECONDS = (0.006, 0.022)
+_LATEST_NS = 5_000_000_000
 _MEBI, _MEGA = 1024**2, 1_000_000
 _BUS_MILLIVOLTS = 8  # step of the INA3221's voltage
 _HOST_LOAD = 0.14  # of one core, for each accelerator that works
@@ -60,6 +69,7 @@ class SimulatedBoard:
         """
         self.model = model
         self.load = load
+        load.belong_to(model)
         self.privileged = privileged
         self._lock = threading.RLock()
         self._physics = Physics(
@@ -77,8 +87,11 @@ class SimulatedBoard:
     def advance(self, to_ns: int) -> None:
         """Simulate the board up to a time; loads until then are settled."""
         with self._lock:
+            speed = self._physics.speed
             for segment in self.load.take(self._physics.now_ns, to_ns):
                 self._physics.run(segment)
+            if self._physics.speed != speed:
+                self.load.throttle(self._physics.speed, self._physics.now_ns)
 
     def read(self, at_ns: int, wall_ns: int) -> Sample:
         """Read all sensors, as tegrastats does for one line; not before the last reading."""
@@ -129,7 +142,8 @@ class SimulatedBoard:
             return sample
         engines = {name: Engine(state="off") for name in model.engines}
         engines["APE"] = Engine(state="on", frequency_hertz=model.ape_megahertz * _MEGA)
-        gpu_hertz = _step_hertz(model.gpu_megahertz, self._physics.followed["gpu"])
+        physics = self._physics
+        gpu_hertz = _step_hertz(model.gpu_megahertz, physics.followed["gpu"], physics.speed)
         return replace(
             sample,
             emc=self._emc(busy),
@@ -163,7 +177,7 @@ class SimulatedBoard:
         follow = self._physics.followed
         for size in self.model.cores:
             demand = max(follow["cpu"], 0.4 * max(follow.values()))
-            clock = _step_hertz(self.model.cpu_megahertz, demand)
+            clock = _step_hertz(self.model.cpu_megahertz, demand, self._physics.speed)
             for _ in range(size):
                 load = busy["cpu"] * self._chance.uniform(0.97, 1.0) + host_loads[len(cores)]
                 load = round(min(load + self._chance.uniform(0, 0.06), 1.0), 2)
@@ -185,7 +199,7 @@ class SimulatedBoard:
         if not self._physics.dla_powered(core):
             return Dla(core=core, state="off")
         load = round(min(busy[f"dla{core}"], 1.0), 2)
-        hertz = self.model.dla_megahertz * _MEGA
+        hertz = round(self.model.dla_megahertz * self._physics.speed) * _MEGA
         return Dla(core=core, state="on", utilization_ratio=load, frequency_hertz=hertz)
 
     def _temperatures(self) -> dict[str, float | None]:
@@ -221,20 +235,25 @@ class SimulatedBoard:
         return Rail(instant_watts=milliwatts / 1000, average_watts=mean / 1000)
 
 
-def _step_hertz(steps: tuple[int, ...], demand: float) -> int:
-    """Return the lowest clock that is enough for a demand of 0…1 of the highest."""
+def _step_hertz(steps: tuple[int, ...], demand: float, speed: float) -> int:
+    """Return the lowest clock that is enough for a demand of 0…1 of the highest.
+
+    ``speed`` is the share of the highest that is allowed at present.
+    """
     enough = steps[0] + (demand - 0.02) * 1.1 * (steps[-1] - steps[0])
-    for step in steps:
+    allowed = [step for step in steps if step <= speed * steps[-1]]
+    for step in allowed:
         if step >= enough:
             return step * _MEGA
-    return steps[-1] * _MEGA
+    return allowed[-1] * _MEGA
 
 
 class SimulatorSource:
     """Lines of a simulated board, at the times at which tegrastats would print them.
 
     As tegrastats does, it sleeps for an interval, reads the sensors and prints; so a line comes a
-    reading's 6 to 22 ms after the interval, and describes the moment before the reading.
+    reading's 6 to 22 ms after the interval, and describes the moment before the reading. A line has
+    its planned time, however late a busy machine is with it.
     """
 
     name = "simulator"
@@ -283,10 +302,14 @@ class SimulatorSource:
         printed_ns = self._clock.monotonic_ns()
         while True:
             reading_ns = round(self._chance.uniform(*self._read_seconds) * 1e9)
-            self._clock.wait(self._stopping, printed_ns + self._interval_ns + reading_ns)
+            printed_ns += self._interval_ns + reading_ns
+            self._clock.wait(self._stopping, printed_ns)
             if self._stopping.is_set():
                 return
-            printed_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
+            late_ns = self._clock.monotonic_ns() - printed_ns
+            if late_ns > _LATEST_NS:  # the machine slept, or this process was stopped
+                printed_ns, late_ns = printed_ns + late_ns, 0
+            wall_ns = self._clock.wall_ns() - late_ns
             sample = self.board.read(printed_ns - reading_ns, wall_ns - reading_ns)
             yield Stamped(printed_ns, wall_ns, render_line(sample))
 
@@ -324,8 +347,7 @@ class JumpClock:
         return event.is_set()
 
 
-THROTTLE_CELSIUS, CRITICAL_CELSIUS = 99.0, 104.5
-_RELEASE_CELSIUS = 97.0
+CRITICAL_CELSIUS = 104.5
 _ZONES = ("cpu", "gpu", "tj")
 _KINDS = (*(f"{zone}_thermal" for zone in _ZONES), "oc1", "oc2", "oc3")
 _COOLERS = (
@@ -399,7 +421,7 @@ class SimulatedKernel:
         columns, celsius = self._columns, sample.temperatures_celsius
         for zone, was_active in self._active.items():
             kind, at = f"{zone}_thermal", celsius.get(zone) or 0.0
-            limit = _RELEASE_CELSIUS if was_active else THROTTLE_CELSIUS
+            limit = RELEASE_CELSIUS if was_active else THROTTLE_CELSIUS
             active = at >= limit
             columns[signals.THROTTLE_EVENTS, kind] += active and not was_active
             columns[signals.THROTTLE_ACTIVE, kind] = float(active)

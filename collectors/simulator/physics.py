@@ -6,6 +6,7 @@ import threading
 import time
 from bisect import bisect_right, insort
 from collections import deque
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import compress, pairwise
 from operator import itemgetter, sub
@@ -113,8 +114,21 @@ class Segment(NamedTuple):
     ratios: dict[str, float]
 
 
+# Of the time of an inference alone, so much is a wait for memory; assumed.
+_MEMORY_SHARE = 0.3
+_MOST_TRAFFIC = 0.9
+
+
+class _Follower(NamedTuple):
+    """Who does work of its own on a lane, and wants to know how the others slow it."""
+
+    lane: str
+    hear: Callable[[int, float], object]
+    heard: list[float]
+
+
 class LoadBoard:
-    """The loads of all lanes over the last while; from any thread.
+    """The loads of all lanes over the last while, and how they slow each other; from any thread.
 
     A change has its own time, so it may be set a little late or ahead. Time that has been read is
     settled: a change from before counts from there on. Some thousand changes per lane are
@@ -131,6 +145,9 @@ class LoadBoard:
         self._lock = threading.Lock()
         self._histories: dict[tuple[str, str], _History] = {}
         self._settled_ns = 0
+        self._traffic: Mapping[str, float] = {}
+        self._speed = 1.0
+        self._followers: dict[str, _Follower] = {}
 
     def set(self, lane: str, ratio: float, at_ns: int | None = None, holder: str = "") -> None:
         """Set a lane's load from 0 (idle) to 1 (it computes without a pause), default from now on.
@@ -144,6 +161,60 @@ class LoadBoard:
         with self._lock:
             history = self._histories.setdefault((lane, holder), _History())
             history.add(max(at_ns, self._settled_ns), ratio)
+        self._tell_followers(at_ns)
+
+    def end(self, holder: str, at_ns: int) -> None:
+        """End all loads of a holder, also those that it announced for later."""
+        with self._lock:
+            for (_, name), history in self._histories.items():
+                if name == holder:
+                    history.end(max(at_ns, self._settled_ns))
+            self._followers.pop(holder, None)
+        self._tell_followers(at_ns)
+
+    def belong_to(self, model: BoardModel) -> None:
+        """Let the lanes share the memory of a board."""
+        self._traffic = model.emc.load
+
+    def throttle(self, speed: float, at_ns: int) -> None:
+        """Set the clocks, as a share of their usual value."""
+        self._speed = speed
+        self._tell_followers(at_ns)
+
+    def follow(self, lane: str, holder: str, hear: Callable[[int, float], object]) -> None:
+        """Tell a holder, now and at each change, from when on which slowdown of its lane holds."""
+        with self._lock:
+            self._followers[holder] = _Follower(lane, hear, [])
+        self._tell_followers(time.monotonic_ns())
+
+    def slowdown(self, lane: str, holder: str, at_ns: int) -> float:
+        """Return how many times longer than alone an inference takes on a lane.
+
+        Others on the lane take equal turns with it. Others on the board are in the way where it
+        waits for memory. Clocks that heat holds low slow everything.
+        """
+        turns, traffic = 1.0, 0.0
+        for (other_lane, other), history in self._histories.items():
+            if other == holder:
+                continue
+            ratio = history.at(at_ns)
+            if other_lane == lane:
+                turns += ratio
+            else:
+                traffic += self._traffic.get(lane_kind(other_lane), 0.0) * ratio
+        traffic = min(traffic, _MOST_TRAFFIC)
+        return turns * (1 + _MEMORY_SHARE * traffic / (1 - traffic)) / self._speed
+
+    def _tell_followers(self, at_ns: int) -> None:
+        changed = []
+        with self._lock:
+            for holder, (lane, hear, heard) in self._followers.items():
+                slowdown = self.slowdown(lane, holder, at_ns)
+                if heard != [slowdown]:
+                    heard[:] = [slowdown]
+                    changed.append((hear, slowdown))
+        for hear, slowdown in changed:
+            hear(at_ns, slowdown)
 
     def between(self, begin_ns: int, end_ns: int) -> list[Segment]:
         """Return the loads of a stretch of time, cut where any of them changes."""
@@ -191,6 +262,10 @@ class _History:
             self._before = self._changes[half - 1][1]
             del self._changes[:half]
 
+    def end(self, at_ns: int) -> None:
+        del self._changes[self._place(at_ns) :]
+        self.add(at_ns, 0.0)
+
     def at(self, at_ns: int) -> float:
         place = self._place(at_ns)
         if place == 0:
@@ -210,10 +285,14 @@ def lane_kind(lane: str) -> str:
     return lane.rstrip("01")
 
 
-SLOT_NS = 100_000_000  # noise and leakage are constant for so long
+SLOT_NS = 100_000_000  # noise, leakage and clocks held by heat are constant for so long
+THROTTLE_CELSIUS, RELEASE_CELSIUS = 99.0, 97.0
+_HELD_SPEED = 0.7  # of the usual clocks while heat holds them; assumed
 DLA_AUTOSUSPEND_NS = 500_000_000
 _CLOCK_SECONDS = 0.2  # a governor follows its load so fast
-_SPOT_SECONDS = 3.0  # heat at the spot follows its power so fast
+# Heat at the spot follows its power so fast. In a public log of an Orin Nano, with a line each
+# 0.11 s, half of the GPU's heat above its surroundings is gone after one line, the rest over seconds.
+_SPOT_SECONDS = 0.5
 _NOISE_SECONDS = 0.8  # how long the noise of a rail remembers
 
 
@@ -230,6 +309,8 @@ class Physics:
         self.now_ns = begin_ns
         self.ratios = dict.fromkeys(model.lanes, 0.0)
         self.busy_ns = dict.fromkeys(model.lanes, 0.0)
+        # The clocks as a share of their usual value; less while heat holds them.
+        self.speed = 1.0
         # The ratios as the clocks' governors see them, which lag behind.
         self.followed = dict.fromkeys(model.lanes, 0.0)
         self.watts = [rail.idle_watts for rail in model.rails]
@@ -296,6 +377,11 @@ class Physics:
         """Draw the noise of the next 100 ms; leakage follows the heat as it is now."""
         self._slot_ns += SLOT_NS
         self._leak_celsius = self._sink
+        hottest = max(map(self.celsius, self._spots))
+        if hottest >= THROTTLE_CELSIUS:
+            self.speed = _HELD_SPEED
+        elif hottest < RELEASE_CELSIUS:
+            self.speed = 1.0
         keep = math.exp(-SLOT_NS / 1e9 / _NOISE_SECONDS)
         fresh = math.sqrt(1 - keep * keep)
         for number, rail in enumerate(self._model.rails):
@@ -310,7 +396,8 @@ class Physics:
             watts = rail.idle_watts + self._noise[number]
             watts += rail.leak_watts_per_celsius * warmer + rail.dla_powered_watts * powered
             for kind, ratio in loads:
-                watts += rail.load.get(kind, 0.0) * ratio
+                # Power goes with the clock and the square of the voltage, which follows it in part.
+                watts += rail.load.get(kind, 0.0) * ratio * self.speed**2
             self.watts[number] = max(0.0, watts)
 
     def _run_piece(self, end_ns: int) -> None:

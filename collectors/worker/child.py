@@ -12,7 +12,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,6 +26,7 @@ from ...parsers.inference.events import (
     Hello,
     Order,
     Process,
+    Surroundings,
     parse_order,
     render_event,
 )
@@ -100,6 +101,7 @@ class Inbox(Thread):
 
     def __init__(self, orders_fd: int, signals_fd: int, outbox: Outbox) -> None:
         super().__init__(name="inbox", daemon=True)
+        self.take: Callable[[Surroundings], object] = lambda _: None
         self.orders: SimpleQueue[Order | None] = SimpleQueue()
         self.stop = Event()
         self._orders_fd, self._signals_fd, self._outbox = orders_fd, signals_fd, outbox
@@ -139,6 +141,9 @@ class Inbox(Thread):
             with suppress(ValueError, TypeError, LookupError):
                 run_id = json.loads(line)["run_id"]
                 self._outbox.print(Finished(run_id=run_id, outcome="failed", reason=reason))
+            return
+        if isinstance(order, Surroundings):
+            self.take(order)
             return
         self._outbox.expect(order.run_id)
         self.orders.put(order)
@@ -191,7 +196,13 @@ def main(argv: list[str] | None = None, backends: Mapping[str, str] = BACKENDS) 
         Path("/proc/self/oom_score_adj").write_text("500")
     outbox = Outbox(events)
     inbox = Inbox(orders_fd, signals_fd, outbox)
-    runner = Runner(lambda name: find_backend(name, backends)(), outbox.print, inbox.stop)
+    runner = Runner(
+        lambda name: find_backend(name, backends)(),
+        outbox.print,
+        inbox.stop,
+        plan_of=lambda name: find_backend(name, backends).clock,
+    )
+    inbox.take = runner.take
     inbox.start()
     outbox.print(Hello(pid=os.getpid(), python=sys.version.split()[0]))
     while (order := inbox.orders.get()) is not None and not inbox.stop.is_set():

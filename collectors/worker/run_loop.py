@@ -6,7 +6,7 @@ import traceback
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ...parsers.errors import BackendUnavailable, DeviceLostError, UserError
 from ...parsers.inference.events import (
+    Counted,
     Declined,
     Finished,
     Inferences,
@@ -26,6 +27,7 @@ from ...parsers.inference.events import (
     PhaseName,
     Progress,
     StageName,
+    Surroundings,
 )
 from ...parsers.records import Record
 from ..backends.base import Backend, InferenceSlot, Inferring, SelfTimed
@@ -35,6 +37,7 @@ from ..children.program import find_executable
 from ..files import write_atomic
 from ..models.data_sets import DataSet, InputSpec, reported
 from ..models.files import find_model, sha256_of
+from ..simulator.plan import PlannedClock
 from .outputs import compare_with_first_run, write_outputs
 
 if TYPE_CHECKING:
@@ -177,6 +180,10 @@ class Steady:
         for column in (self._start_ns, self._latency_ns, *self._stages_ns.values()):
             del column[:]
         self._tell(taken)
+        if self._order.unit is not None:
+            # Of a model, a unit of work is one input.
+            units = len(taken.start_ns) * self._order.batch
+            self._tell(Counted(run_id=self._order.run_id, units=units))
 
 
 @contextmanager
@@ -227,12 +234,20 @@ class Runner:
         tell: Callable[[Record], None],
         stop: Event,
         clock: Clock = SYSTEM_CLOCK,
+        plan_of: Callable[[str], PlannedClock | None] = lambda _: None,
     ) -> None:
-        """Take the parts of a run; ``tell`` is called with events, between inferences only."""
+        """Take the parts of a run.
+
+        Args:
+            tell: Called with events, between inferences only.
+            plan_of: Returns the clock of a back-end that only plans inferences.
+        """
         self._make_backend = make_backend
         self._tell = tell
         self._stop = stop
-        self._clock = clock
+        self._machine_clock = self._clock = clock
+        self._plan_of = plan_of
+        self._surroundings: Surroundings | None = None
         self._backend: Backend | None = None
         self._file: tuple[Path, str | None] | None = None
         self._loaded_order: str | None = None
@@ -249,7 +264,10 @@ class Runner:
         reason: str | None = None
         self._outputs = None
         try:
-            self._carry_out(order)
+            plan = self._plan_of(order.backend)
+            self._clock = plan or self._machine_clock
+            with nullcontext() if plan is None else plan.begun(self._stop):
+                self._carry_out(order)
         except _SecondLoad:
             self._tell(Declined(run_id=order.run_id))
             return
@@ -278,6 +296,13 @@ class Runner:
             # A failed process is not trusted again: without its back-end it declines the next
             # order.
             self.close()
+
+    def take(self, surroundings: Surroundings) -> None:
+        """Pass on how other work slows this device; from another thread."""
+        self._surroundings = surroundings
+        backend = self._backend
+        if backend is not None:
+            backend.take(surroundings)
 
     def close(self) -> None:
         """Release the loaded backend, if any."""
@@ -371,19 +396,25 @@ class Runner:
                 begin_ns = now()
                 backend = self._make_backend(order.backend)
                 self._cold_start_ns["import"] = now() - begin_ns
-            if order.model:
+            if backend.is_simulated:
+                model = Path(order.model)
+            elif order.model:
                 model = find_model(order.model, Path(order.model_directory))
             elif order.scrape is None and order.server is None:
                 model = find_executable(next(iter(order.program), ""))
             else:
                 model = Path()
-            sha256 = sha256_of(model) if model.name else None
+            sha256 = None
+            if model.name and not backend.is_simulated:
+                sha256 = sha256_of(model)
             if self._backend is not None:
                 if self._file != (model, sha256):
                     raise _SecondLoad
                 return backend, sha256
             self._unless_stopped()
             self._backend, self._file, self._loaded_order = backend, (model, sha256), wanted
+            if self._surroundings is not None:  # they may have come before it
+                backend.take(self._surroundings)
             backend.progress = lambda doing: self._tell(Progress(run_id=order.run_id, doing=doing))
             with self._cold_start("load", backend):
                 backend.load(model, order)

@@ -240,4 +240,4 @@ def add(option: Options) -> None:
         choices=("text", "json"),
         default="text",
     )
-    option("--demo", "a simulated board and real models on the CPU")
+    option("--demo", "a simulated board with its accelerators, and a real model on the CPU")

@@ -416,8 +416,8 @@ def _flags_of_window(
         "outputs_changed": quality.outputs_changed(trace.outputs, trace.built),
         "foreign_dla_activity": bool(neighbours.foreign_dla_cores),
     }
-    if not run.environment.simulated and not trace.is_played:
-        # A simulated or played run only claims its device, so nothing is proved of that.
+    if not run.environment.simulated:
+        # A simulated run only claims its device, so nothing is proved of that.
         placement: Placement | None = None
         if trace.built is not None:
             placement = trace.built.placement

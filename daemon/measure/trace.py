@@ -75,7 +75,6 @@ class RunTrace:
     A field that ``RunReport`` has too means the same there.
 
     Attributes:
-        is_played: Whether the back-end only stands for the device, on which it does not run.
         uncertain_ns: Greatest error of an edge of the steady phase.
         start_ns: shape (n,), start of each inference of the steady phase; ``latency_ns`` is the
             duration of each, and ``stages_ns`` that of its stages.
@@ -96,7 +95,6 @@ class RunTrace:
     device: Device
     started_ns: int
     started_wall_ns: int
-    is_played: bool = False
     model: str | None = None
     batch: int = 1
     process: Process = field(default_factory=Process)

@@ -82,6 +82,7 @@ class ExecutorThread(threading.Thread):
         self._ran = ran
         self._stopping = False
         self._unused = False
+        self._configured: Collection[Workload] | None = None
 
     def submit(self, job: Job) -> str | None:
         """Accept a job, or record it as skipped and return the reason.
@@ -127,6 +128,7 @@ class ExecutorThread(threading.Thread):
     def keep(self, workloads: Collection[Workload]) -> None:
         """Drop waiting jobs of other workloads, and end a worker without work."""
         with self._changed:
+            self._configured = workloads
             dropped = self._drop(lambda job: job.workload not in workloads)
             devices = {workload.device for workload in workloads}
             self._unused = self.executor.device not in devices
@@ -173,11 +175,24 @@ class ExecutorThread(threading.Thread):
             if job is None:
                 self.executor.close()
             else:
-                self._run_safely(job)
+                self._run_series(job)
                 with self._changed:
                     queues.in_flight.remove(job)
                     self._changed.notify_all()
         self.executor.close()
+
+    def _run_series(self, job: Job) -> None:
+        """Run a job as often as each start of its workload asks for.
+
+        It ends early if the daemon stops, or if the workload was taken out of the configuration.
+        """
+        self._run_safely(job)
+        for _ in range(1, job.workload.runs_per_start):
+            with self._changed:
+                is_configured = self._configured is None or job.workload in self._configured
+                if self._stopping or not is_configured:
+                    return
+            self._run_safely(Job(job.workload))
 
     def _run_safely(self, job: Job) -> None:
         """Run a job; an error of our own code ends this run only."""
@@ -188,7 +203,7 @@ class ExecutorThread(threading.Thread):
             if refusal is not None:
                 self._skip(job, *refusal)
                 return
-            run = InFlightRun(self._session, job)
+            run = InFlightRun(self._session, job, tell=self.executor.tell)
             self._run(job, run)
         except Exception:
             _LOG.exception("%s: run %s failed in the daemon", name, job.run_id)

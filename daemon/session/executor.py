@@ -66,6 +66,7 @@ class Executor:
         self._process = events.Process()
         self._secrets = Secrets()  # of the present order
         self._lock = threading.Lock()
+        self._surroundings: str | None = None
         self._cancelled = threading.Event()
 
     @property
@@ -80,6 +81,14 @@ class Executor:
         with self._lock:
             if self._child is not None:
                 self._child.wake()
+
+    def tell(self, surroundings: events.Surroundings) -> None:
+        """Tell the worker how other work on a simulated board slows it; from any thread."""
+        line = events.render_event(surroundings)
+        with self._lock:
+            self._surroundings = line
+            if self._child is not None:
+                self._child.send(line)
 
     def close(self) -> None:
         """End the worker."""
@@ -138,6 +147,9 @@ class Executor:
         timed_order = order.model_copy(update={"timeout_seconds": self._seconds_until(until_ns)})
         if not child.send(events.render_event(timed_order)):
             return self._bury(child, order.run_id, "does not take orders")
+        surroundings = self._surroundings
+        if surroundings is not None:  # another worker may have been told of them
+            child.send(surroundings)
         finished = self._follow(child, order.run_id, until_ns, timeout_seconds, on_event)
         if finished is not None:
             return finished

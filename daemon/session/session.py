@@ -15,7 +15,7 @@ from secrets import randbits
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...collectors.base import SYSTEM_CLOCK, Clock, Companion, LineSource
-from ...collectors.catalog import is_played
+from ...collectors.catalog import find_backend
 from ...collectors.dla.tasks import BusyTime
 from ...collectors.lines.collector import LineCollector
 from ...collectors.simulator.physics import LoadBoard
@@ -28,6 +28,7 @@ from ...parsers.inference.events import (
     PhaseName,
     Progress,
     RunEvent,
+    Surroundings,
 )
 from ...parsers.rails import RailRule
 from ...parsers.values import DLAS
@@ -421,7 +422,6 @@ def begin_trace(job: Job, session: Session) -> RunTrace:
         device=workload.device,
         started_ns=started_ns,
         started_wall_ns=session.clock.wall_ns(),
-        is_played=is_played(workload.backend_in_force, workload.device),
         model=workload.model_name,
         batch=workload.batch,
         unit=workload.unit,
@@ -434,13 +434,33 @@ def begin_trace(job: Job, session: Session) -> RunTrace:
 class InFlightRun:
     """One run, from its order to its end; belongs to the thread of its device."""
 
-    def __init__(self, session: Session, job: Job, worker_name: str = "") -> None:
-        """Record the begin; ``worker_name`` is for a device that has several workers."""
+    def __init__(
+        self,
+        session: Session,
+        job: Job,
+        worker_name: str = "",
+        tell: Callable[[Surroundings], object] | None = None,
+    ) -> None:
+        """Record the begin.
+
+        Args:
+            worker_name: For a device that has several workers.
+            tell: Tells the worker how others slow it, if it simulates an accelerator.
+        """
+        workload = job.workload
         self._session = session
-        self._worker_name = worker_name
+        self._holder = worker_name or workload.device
         self._suspended_ns = session.suspended_ns()
+        backend = find_backend(workload.backend_in_force)
+        self._loads = backend.loads(workload.model or "", workload.device, workload)
         self.trace = begin_trace(job, session)
         self._set_in_flight(self.trace.started_ns)
+        if backend.is_simulated and tell is not None:
+
+            def hear(at_ns: int, slowdown: float) -> None:
+                tell(Surroundings(at_ns=at_ns, slowdown=slowdown))
+
+            session.load.follow(workload.device, self._holder, hear)
 
     def take(self, event: RunEvent) -> None:
         """Add one event of the worker."""
@@ -449,8 +469,9 @@ class InFlightRun:
             return
         if isinstance(event, Phase):
             if event.phase in _INFERRING:
-                load = float(event.edge == "begin")
-                session.load.set(trace.device, load, event.at_ns, self._worker_name)
+                for lane, ratio in self._loads.items():
+                    load = ratio if event.edge == "begin" else 0.0
+                    session.load.set(lane, load, event.at_ns, self._holder)
             if event.phase not in _IDLE:
                 self._set_work(event)
         elif isinstance(event, Progress):
@@ -481,7 +502,7 @@ class InFlightRun:
         trace, session = self.trace, self._session
         trace.ended_ns = session.clock.monotonic_ns()
         trace.suspended_ns = session.suspended_ns() - self._suspended_ns
-        session.load.set(trace.device, 0.0, trace.ended_ns, self._worker_name)
+        session.load.end(self._holder, trace.ended_ns)
         self._set_in_flight(trace.started_ns, trace.ended_ns)
         session.times.end_work(trace.run_id, trace.ended_ns)
 

@@ -35,12 +35,12 @@ from ...collectors.catalog import (
     WINDOW,
     default_backend,
     find_backend,
-    is_played,
     source_settings,
 )
 from ...collectors.dla.tasks import COUNTER_HERTZ
 from ...collectors.lines.collector import SourceSettings
-from ...parsers.errors import PIP_INSTALL
+from ...collectors.simulator.paces import paced_board
+from ...parsers.errors import PIP_INSTALL, UserError
 from ...parsers.inference.events import InferenceSettings, UnitName
 from ...parsers.inference.placement import EngineCapability
 from ...parsers.inference.servers import KNOWN_COUNTERS, CounterPage, Server
@@ -240,6 +240,7 @@ class Workload(InferenceSettings, Section):
     offset: Seconds = 0.0  # time from then to the first run of every
     cron: str | None = None  # five fields, local time
     jitter: Seconds = 0.0  # each run starts up to this much later, at random
+    runs_per_start: PositiveInt = Field(1, le=100)  # each time, so many runs one after the other
     # Afterwards the worker is killed, or an open window is closed as failed.
     timeout: PositiveSeconds | None = None
     overlap: Literal["wait", "skip"] = "wait"  # when its device is busy
@@ -508,15 +509,32 @@ class Config(Section):
         return value
 
     @model_validator(mode="after")
-    def _plays_no_accelerator(self) -> "Config":
+    def _can_be_carried_out(self) -> "Config":
+        settings = self.telemetry.settings
         for workload in self.workloads:
-            name, device = workload.backend_in_force, workload.device
-            if not self.telemetry.settings.is_simulated and is_played(name, device):
-                devices = ", ".join(find_backend(name).devices)
+            if workload.is_window or workload.model is None:
+                continue
+            name, backend = workload.name, find_backend(workload.backend_in_force)
+            if workload.device not in backend.devices:
+                devices = ", ".join(backend.devices)
                 raise ValueError(
-                    f"{workload.name}: {name} runs on {devices}, not on {device}; only with "
-                    f"telemetry.source: {SIMULATED_SOURCE} may it play another device"
+                    f"{name}: {workload.backend_in_force} runs on {devices}, not on"
+                    f" {workload.device}"
                 )
+            if backend.is_simulated and not settings.is_simulated:
+                raise ValueError(
+                    f"{name}: backend: {workload.backend} computes nothing, and goes with"
+                    f" telemetry.source: {SIMULATED_SOURCE} only"
+                )
+            if backend.is_simulated and settings.board_name != paced_board():
+                raise ValueError(
+                    f"{name}: paces are known of {paced_board()} only, not of"
+                    f" {settings.board_name}: set simulator: {{board: {paced_board()}}}"
+                )
+            try:
+                backend.check(workload.model, workload.device, workload)
+            except UserError as error:
+                raise ValueError(f"{name}: {error}") from None
         return self
 
     def advice(self) -> list[str]:

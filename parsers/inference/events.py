@@ -195,6 +195,19 @@ class Order(InferenceSettings, Record):
         return {"dla0": 0, "dla1": 1}.get(self.device)
 
 
+class Surroundings(Record):
+    """How the other work on a simulated board slows an accelerator; the daemon tells its worker.
+
+    Attributes:
+        at_ns: Time from which it holds.
+        slowdown: How many times longer an inference takes than alone on a cool board.
+    """
+
+    event: Literal["surroundings"] = "surroundings"
+    at_ns: NonNegativeInt
+    slowdown: float = Field(ge=1)
+
+
 class Hello(Record):
     """The worker is ready to read orders; ``python`` is the version of its interpreter."""
 
@@ -351,6 +364,7 @@ RunEvent = Annotated[
     Field(discriminator="event"),
 ]
 _RUN_EVENT: TypeAdapter[RunEvent] = TypeAdapter(RunEvent)
+_FROM_DAEMON: TypeAdapter[Order | Surroundings] = TypeAdapter(Order | Surroundings)
 
 
 def parse_run_event(line: str) -> RunEvent:
@@ -365,10 +379,10 @@ def parse_run_event(line: str) -> RunEvent:
         raise ParseError("noise", line) from None
 
 
-def parse_order(line: str) -> Order:
+def parse_order(line: str) -> Order | Surroundings:
     """Parse one line of the daemon, or raise ``ParseError``."""
     try:
-        return Order.model_validate_json(line)
+        return _FROM_DAEMON.validate_json(line)
     except _ValidationError:
         raise ParseError("noise", line) from None
 

@@ -15,7 +15,6 @@ from tegrascope.collectors.catalog import (
     available_source,
     default_backend,
     find_backend,
-    is_played,
     source_settings,
 )
 from tegrascope.collectors.lines.collector import Opening, SourceSettings
@@ -78,13 +77,6 @@ def test_source_describes_itself(name):
 @pytest.mark.parametrize("device", ["cpu", "gpu", "dla0", "dla1", "external"])
 def test_default_back_end_is_in_the_catalogue(device):
     assert default_backend(device) in BACKENDS
-
-
-def test_only_a_back_end_that_plays_devices_plays_one():
-    assert is_played("onnxruntime", "dla0")
-    assert not is_played("onnxruntime", "cpu")
-    assert not is_played("tensorrt", "dla0")
-    assert not is_played("window", "gpu")
 
 
 @pytest.mark.usefixtures("toys")

@@ -1,6 +1,7 @@
 """Settings: durations, defaults, and errors that name their line."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -365,7 +366,39 @@ def test_demo_configuration_is_good():
 
     text = (files("tegrascope.daemon.commands") / "demo.yaml").read_text(encoding="utf-8")
     config = parse_config(text, Path("demo.yaml"))
-    assert {workload.device for workload in config.workloads} == {"gpu", "dla0"}
+    assert {workload.device for workload in config.workloads} == {"gpu", "dla0", "cpu"}
+    assert config.advice() == []
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "workload", "words"),
+    [
+        (
+            "tegrastats",
+            "device: gpu",
+            "computes nothing, and goes with telemetry.source: simulator",
+        ),
+        ("simulator", "device: cpu", "simulated runs on gpu, dla0, dla1, not on cpu"),
+        ("simulator", "device: gpu, batch: 7", "no pace of resnet50 is known on gpu in any precis"),
+        ("simulator", "device: gpu, streams: 2", "the paces are those of one inference at a time"),
+    ],
+)
+def test_accelerator_that_cannot_be_simulated_is_refused(telemetry, workload, words):
+    text = (
+        f"telemetry: {{source: {telemetry}}}\n"
+        f"workloads:\n- {{name: a, model: resnet50, backend: simulated, {workload}}}\n"
+    )
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        parse_config(text, Path("t.yaml"))
+
+
+def test_board_without_paces_is_refused():
+    text = (
+        "telemetry: {source: simulator, simulator: {board: orin-nx-16gb}}\n"
+        "workloads:\n- {name: a, model: resnet50, backend: simulated, device: gpu}\n"
+    )
+    with pytest.raises(ConfigError, match="a: paces are known of agx-orin-64gb only"):
+        parse_config(text, Path("t.yaml"))
 
 
 def test_defaults_follow_the_device():

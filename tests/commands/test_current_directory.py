@@ -117,7 +117,7 @@ def place(tmp_path_factory):
 
 
 ARGUMENTS = {
-    "advise": ("advise", "out", "--rates", "mobilenet=1"),
+    "advise": ("advise", "out", "--rates", "resnet50=1"),
     "check-config": ("check-config", "tegrascope.yaml"),
     "compare": ("compare", "run.json", "run.json"),
     "completion": ("completion", "bash"),
@@ -145,7 +145,7 @@ ARGUMENTS = {
 }
 # What each prints when it has done its work, as far as it can on this machine.
 WORDS = {
-    "advise": "mobilenet",
+    "advise": "resnet50",
     "compare": "mobilenet on",
     "completion": "complete",
     "correlate": "first",
@@ -168,7 +168,7 @@ def test_no_command_imports_from_the_current_directory(place, command):
     (place.traps / "log.txt").write_text(LINES)
     (place.traps / "runs.csv").write_text("name,start,end,inferences\nfirst,1,2,10\n")
     if command == "advise":
-        place.run("bench", "model.onnx", "--simulate", "--on", "gpu,dla0", *TINY, "-o", "out")
+        place.run("bench", "resnet50", "--simulate", "--on", "gpu,dla0", *TINY, "-o", "out")
     if command == "compare":
         [run] = History(place.state / "tegrascope.db").runs(workload="w")
         (place.traps / "run.json").write_text(json.dumps(run))

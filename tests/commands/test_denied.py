@@ -21,7 +21,7 @@ LINES = (
     "bench FILE",
     "bench -c DIR/t.yaml builtin:mobilenet",
     "bench -o DIR/out builtin:mobilenet",
-    "bench --simulate --state-dir DIR/state builtin:mobilenet -o .",
+    "bench --simulate --state-dir DIR/state resnet50 -o .",
     "advise DIR/result --rates a=1",
     "advise FILE --rates a=1",
     "compare DIR/result FILE",

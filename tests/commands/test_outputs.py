@@ -158,6 +158,6 @@ def test_output_is_checked_before_anything_is_done(arguments, place, tmp_path, m
 
 def test_bench_checks_its_files_before_it_measures(tmp_path, capsys):
     (tmp_path / "result.json").mkdir()
-    assert main(["bench", "builtin:mobilenet", "--simulate", "-o", str(tmp_path)]) == 1
+    assert main(["bench", "resnet50", "--simulate", "-o", str(tmp_path)]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"tegrascope: {tmp_path}/result.json: Is a directory: ")

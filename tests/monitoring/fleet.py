@@ -39,9 +39,9 @@ telemetry:
   {source: simulator, interval: 60ms, processes: {top: 3},
    simulator: {board: agx-orin-64gb, seed: 1}}
 workloads:
-- &run {name: mobilenet-gpu, model: "builtin:mobilenet", backend: onnxruntime, device: gpu,
-   threads: 1, warm_up: 100ms, baseline: 1s, duration: DURATIONms, deadline: 0.1ms}
-- {<<: *run, name: mobilenet-dla0, device: dla0}
+- &run {name: resnet50-gpu, model: resnet50, backend: simulated, device: gpu,
+   unit: frame, warm_up: 100ms, baseline: 1s, duration: DURATIONms, deadline: 0.1ms}
+- {<<: *run, name: resnet50-dla0, device: dla0}
 - {name: counted, unit: token, device: external, baseline: 0s, duration: DURATIONms,
    command: [sh, -c, "sleep 0.7; echo tegrascope: inferences=300; echo tegrascope: tokens=900"]}
 """.replace("DURATION", str(DURATION_MS))

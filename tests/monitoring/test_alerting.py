@@ -23,7 +23,7 @@ CONFIG = """
 telemetry: {source: simulator, interval: 103ms}
 workloads:
 - {name: detector, backend: window, device: dla0}
-- {name: frames, model: "builtin:mobilenet", backend: onnxruntime, device: dla0, threads: 1,
+- {name: frames, model: resnet50, backend: simulated, device: dla0,
    warm_up: 0s, baseline: 0s, duration: 8s}
 """
 IDLE = {

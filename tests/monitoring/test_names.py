@@ -239,8 +239,8 @@ DEMO = """
 telemetry: {source: simulator, interval: 103ms, simulator: {seed: 1}}
 limits: {power_watts: 40, dla_busy_ratio: {dla0: 0.2}}
 workloads:
-- {name: mobilenet-dla0, model: "builtin:mobilenet", backend: onnxruntime, device: dla0,
-   threads: 1, warm_up: 100ms, baseline: 100ms, duration: 1s, every: 30s}
-- {name: mobilenet-gpu, model: "builtin:mobilenet", backend: onnxruntime, device: gpu,
-   threads: 1, warm_up: 100ms, baseline: 100ms, duration: 1s, every: 30s, offset: 1s}
+- {name: resnet50-dla0, model: resnet50, backend: simulated, device: dla0,
+   warm_up: 100ms, baseline: 100ms, duration: 1s, every: 30s}
+- {name: resnet50-gpu, model: resnet50, backend: simulated, device: gpu,
+   warm_up: 100ms, baseline: 100ms, duration: 1s, every: 30s, offset: 1s}
 """

@@ -99,7 +99,7 @@ def test_an_accelerator_that_failed_is_not_profiled(bench):
 
 
 def test_a_back_end_without_layers_is_named(bench):
-    result, said = bench("gpu ms=3", "dla0 ms=17", backend="onnxruntime", is_simulated=True)
+    result, said = bench("gpu ms=3", "dla0 ms=17", backend="onnxruntime")
     assert [one.layers for one in result.accelerators] == [(), ()]
     assert not list(layer_blocks(result.accelerators, is_page=True))
     assert "onnxruntime cannot time a layer, so gpu has no table of layers" in said

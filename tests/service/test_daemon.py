@@ -23,9 +23,9 @@ from tests.fakes.processes import is_running
 SIMULATED = """
 telemetry: {source: simulator, interval: 103ms, simulator: {seed: 3}}
 workloads:
-- {name: on-gpu, model: "builtin:mobilenet", backend: onnxruntime, device: gpu, threads: 1,
+- {name: on-gpu, model: resnet50, backend: simulated, device: gpu,
    warm_up: 200ms, baseline: 500ms, duration: 2s, every: 6s}
-- {name: on-dla, model: "builtin:mobilenet", backend: onnxruntime, device: dla0, threads: 1,
+- {name: on-dla, model: resnet50, backend: simulated, device: dla0,
    warm_up: 200ms, baseline: 500ms, duration: 2s, every: 6s}
 """
 GST_PROGRAM = Path(__file__).parents[1] / "fakes/gst_program.py"

@@ -270,9 +270,9 @@ def test_stop_ends_exclusive_runs_in_flight_and_waiting(house):
 DAEMON = """
 telemetry: {source: simulator, interval: 103ms}
 workloads:
-- {name: alone, model: "builtin:mobilenet", backend: onnxruntime, device: gpu, threads: 1,
+- {name: alone, model: resnet50, backend: simulated, device: gpu,
    warm_up: 100ms, baseline: 100ms, duration: 500ms, every: 3s, exclusive: EXCLUSIVE}
-- {name: other, model: "builtin:mobilenet", backend: onnxruntime, device: dla0, threads: 1,
+- {name: other, model: resnet50, backend: simulated, device: dla0,
    warm_up: 100ms, baseline: 100ms, duration: 500ms, every: 3s}
 """
 

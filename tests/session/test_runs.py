@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tegrascope.collectors.simulator.physics import board_model
 from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.measure.trace import RunTrace
 from tegrascope.daemon.service.device_thread import ExecutorThread
-from tegrascope.daemon.session.executor import Executor
+from tegrascope.daemon.session.executor import Executor, worker_command
 from tegrascope.daemon.session.session import FAR_OFF_NS, InFlightRun, Job, Session
 from tegrascope.daemon.settings.config import Workload
 from tegrascope.daemon.store.history import History
@@ -184,6 +185,52 @@ def test_time_in_flight_is_that_of_the_runs_of_a_device(bench):
     assert 0 < in_flight_seconds("cpu", begin_ns, end_ns) <= (end_ns - begin_ns) / 1e9
     assert in_flight_seconds("cpu", end_ns, FAR_OFF_NS) == 0
     assert in_flight_seconds("gpu", begin_ns, end_ns) == 0
+
+
+def test_a_start_may_bring_several_runs(bench):
+    runner = bench.executor(good())
+    first = bench.submit(runner, workload(runs_per_start=3), late_seconds=0.0)
+    bench.wait_for(lambda: [run["outcome"] for run in bench.runs().values()] == ["ok"] * 3)
+    late = {run_id: run.get("lateness_seconds") for run_id, run in bench.runs().items()}
+    assert late.pop(first) is not None
+    assert set(late.values()) == {None}
+
+
+def test_a_series_ends_with_its_workload(bench, tmp_path):
+    end = tmp_path / "end"
+    runner, asked = bench.executor(good_until(end)), workload(runs_per_start=100)
+    first = bench.submit(runner, asked)
+    bench.wait_for(lambda: bench.live.snapshot.workloads["w"].active_run == first)
+    runner.keep([])
+    end.touch()
+    last = bench.submit(runner, workload(name="last"))
+    bench.wait_for(lambda: bench.runs().get(last, {}).get("outcome") == "ok")
+    assert set(bench.runs()) == {first, last}
+
+
+SIMULATED = {"backend": "simulated", "model": "resnet50", "baseline": 0.0}
+
+
+def test_workers_are_told_how_others_on_the_simulated_board_slow_them(bench):
+    """A run beside another takes longer per inference for as long as both work."""
+    bench.load.belong_to(board_model("agx-orin-64gb"))
+    runners = {}
+    for device in ("gpu", "dla0"):
+        runner = ExecutorThread(Executor(device, argv=worker_command(device)), bench.session)
+        runner.start()
+        bench.runners.append(runner)
+        runners[device] = runner
+    alone = bench.submit(runners["dla0"], workload(device="dla0", duration=2.0, **SIMULATED))
+    bench.wait_for(lambda: bench.runs().get(alone, {}).get("outcome") == "ok")
+    other = workload(name="other", device="gpu", duration=30.0, **SIMULATED)
+    bench.submit(runners["gpu"], other)
+    bench.wait_for(lambda: bench.load.slowdown("dla0", "dla0", time.monotonic_ns()) > 1)
+    slowed = bench.submit(runners["dla0"], workload(device="dla0", duration=2.0, **SIMULATED))
+    bench.wait_for(lambda: bench.runs().get(slowed, {}).get("outcome") == "ok")
+    runs = bench.runs()
+    latency = {name: runs[name]["latency"]["p50_seconds"] for name in (alone, slowed)}
+    expected = 1 + 0.3 * (0.9 * 0.38) / (1 - 0.9 * 0.38)
+    assert latency[slowed] / latency[alone] == pytest.approx(expected, rel=0.01)
 
 
 def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):

@@ -13,11 +13,11 @@ from pydantic import ValidationError
 from ...collectors.board.boards import read_power_modes
 from ...collectors.catalog import (
     REFERENCE_BACKEND,
+    SIMULATED_BACKEND,
     SIMULATED_SOURCE,
     available_source,
     default_backend,
     find_backend,
-    is_played,
 )
 from ...collectors.models.files import (
     BUILTIN_MODELS,
@@ -43,12 +43,16 @@ from ..results.records import BenchSettings
 INTERVALS = (0.103, 0.097, 0.107, 0.101)
 INTERVAL_SECONDS = INTERVALS[0]
 SHORTEST_SECONDS, ENOUGH_SAMPLES = 15.0, 130
+# The simulated board takes any interval, and its figures need no more time than the rules ask for.
+_SIMULATED_INTERVAL, _SIMULATED_SECONDS, _SIMULATED_BASELINE = 0.083, 10.1, 1.0
 # The program takes longer than its interval, and a round may begin and end between two samples.
 SAMPLES_MARGIN = 1.05
 # Two rounds have one degree of freedom, for which Student's factor is 12.7; with four it is 3.2.
 _FEWEST_ROUNDS = 3
 BASELINE_SECONDS = 8.0
 REFERENCE = REFERENCE_BACKEND
+# Without --on these are tried.
+TRIED: tuple[Device, ...] = ("gpu", "dla0")
 # The first run builds the engine; on a small board that takes its time.
 LOOK_SECONDS = 3600.0
 _NO_TELEMETRY = (
@@ -112,11 +116,14 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         UserError: A model does not exist.
     """
     models = tuple(arguments.models)
-    _must_exist(models)
     telemetry, rule, problem = _telemetry(arguments)
     settings = _settings(arguments, models, telemetry)
-    if settings.backend and not settings.is_simulated:
-        _check_not_played(settings.backend, settings.devices or ())
+    if settings.is_simulated:
+        _check_paces(settings)
+    else:
+        _must_exist(models)
+    if settings.backend:
+        _check_devices(settings.backend, settings.devices or ())
     check_names(models)
     check_data(settings)
     if settings.shapes and len(models) > 1:
@@ -129,7 +136,9 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         raise UsageError("--stages belongs to --lock-in", "give both")
     if settings.backend:
         _check_backend(settings, settings.backend)
-    return Asked(settings, telemetry, rule, problem, varies_interval=arguments.config is None)
+    # The simulated board cannot be in step with what runs by plan beside it.
+    varies_interval = arguments.config is None and not settings.is_simulated
+    return Asked(settings, telemetry, rule, problem, varies_interval)
 
 
 def _must_exist(models: Sequence[str]) -> None:
@@ -142,20 +151,40 @@ def _must_exist(models: Sequence[str]) -> None:
             raise UserError(f"no built-in model is named {model!r}", f"use {known}")
 
 
+def _check_paces(settings: BenchSettings) -> None:
+    """Raise ``UserError`` if a model cannot be simulated on one of the accelerators."""
+    if settings.backend is not None:
+        raise UsageError("--simulate has a back-end of its own", "leave --backend out")
+    if settings.inputs is not None:
+        raise UsageError("a simulated accelerator computes no outputs", "leave --inputs out")
+    if settings.layers or settings.lock_in_seconds:
+        name = "--layers" if settings.layers else "--lock-in"
+        raise UsageError(f"{name} is for a real accelerator", f"leave {name} or --simulate out")
+    if settings.sweep:
+        return  # a point without a pace is a point that does not run
+    for model in settings.models:
+        for device in settings.devices or TRIED:
+            if device != "cpu":
+                find_backend(SIMULATED_BACKEND).check(model, device, settings)
+
+
 def _settings(
     arguments: argparse.Namespace, models: tuple[str, ...], telemetry: Telemetry | None
 ) -> BenchSettings:
     """Return the settings with the times that were not given."""
     given = vars(arguments)
     settings = {name: given[name] for name in _AS_GIVEN}
-    if telemetry is None:
-        interval = INTERVAL_SECONDS
-        # An idle phase that no sample covers is wasted time.
-        baseline = 0.0
-    else:
+    interval, duration, baseline = INTERVAL_SECONDS, SHORTEST_SECONDS, BASELINE_SECONDS
+    if telemetry is not None:
         interval = telemetry.interval
-        baseline = BASELINE_SECONDS if arguments.baseline is None else arguments.baseline
         settings["telemetry"] = telemetry.source
+    duration = max(duration, ENOUGH_SAMPLES * interval)
+    if arguments.simulate:
+        duration, baseline = _SIMULATED_SECONDS, _SIMULATED_BASELINE
+    if arguments.baseline is not None:
+        baseline = arguments.baseline
+    if telemetry is None:
+        baseline = 0.0  # an idle phase that no sample covers is wasted time
     if arguments.lock_in:
         settings["lock_in_seconds"] = arguments.seconds
     return BenchSettings(
@@ -170,20 +199,21 @@ def _settings(
         cuda_graph=not arguments.no_cuda_graph,
         transfers=not arguments.no_transfers,
         process=Process(**{name: given[name] for name in Process.model_fields}),
-        duration_seconds=arguments.duration or max(SHORTEST_SECONDS, ENOUGH_SAMPLES * interval),
+        duration_seconds=arguments.duration or duration,
         baseline_seconds=baseline,
         warm_up_seconds=arguments.warm_up,
         is_simulated=arguments.simulate,
     )
 
 
-def _check_not_played(name: str, devices: Sequence[Device]) -> None:
-    """Raise ``UsageError`` if a back-end would only play one of the accelerators."""
+def _check_devices(name: str, devices: Sequence[Device]) -> None:
+    """Raise ``UsageError`` if a back-end does not run on one of the accelerators."""
+    known = find_backend(name).devices
     for device in devices:
-        if is_played(name, device):
+        if device not in known:
             raise UsageError(
                 f"{name} does not run on {device}",
-                "leave --backend out, or use --simulate to let the CPU play the accelerator",
+                f"use --on {','.join(known)}, or leave --backend out",
             )
 
 
@@ -329,7 +359,8 @@ def _telemetry(
     if name == "none":
         return None, None, "asked for with --telemetry none"
     try:
-        made = Telemetry.model_validate({"source": name, "interval": INTERVAL_SECONDS})
+        interval = _SIMULATED_INTERVAL if arguments.simulate else INTERVAL_SECONDS
+        made = Telemetry.model_validate({"source": name, "interval": interval})
     except ValidationError as error:
         problem = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
         raise UserError(
@@ -343,7 +374,7 @@ def _telemetry(
 
 def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload:
     """Return a round of a model on an accelerator, as the daemon would have it configured."""
-    backend = settings.backend or (REFERENCE if settings.is_simulated else default_backend(device))
+    backend = settings.backend or default_backend(device, on_simulated_board=settings.is_simulated)
     # On the CPU a model runs in its own precision.
     uses_tensorrt = find_backend(backend).uses_tensorrt
     is_int8 = uses_tensorrt and settings.precision == "int8"

@@ -25,8 +25,8 @@ from ..results.records import (
 )
 from ..results.summary import Measured, Round, median_half_width, summarise_accelerator
 from .run import OVERHEAD_SECONDS, Bench, in_turn, round_seconds
-from .settings import workload_name, workload_of
-from .workers import LAST_RESORT, TRIED, Reference, look_on, make_reference
+from .settings import TRIED, workload_name, workload_of
+from .workers import LAST_RESORT, Reference, look_on, make_reference
 
 # A look is so many times shorter than a round; each candidate gets two at most. Its idle phases are
 # not shorter than this, or idle power would not be known.
@@ -205,7 +205,7 @@ class SweepRun:
         settings = self.bench.settings
         every = candidates_of(settings, self.model, settings.devices or TRIED)
         with ExitStack() as scratch:
-            references: dict[int, Reference] = {}
+            references: dict[int, Reference | None] = {}
             self._look_at_all(every, references, scratch)
             is_nothing = all(candidate.status == "unavailable" for candidate in every)
             if settings.devices is None and is_nothing:
@@ -232,7 +232,10 @@ class SweepRun:
         return race
 
     def _look_at_all(
-        self, every: Sequence[Candidate], references: dict[int, Reference], scratch: ExitStack
+        self,
+        every: Sequence[Candidate],
+        references: dict[int, Reference | None],
+        scratch: ExitStack,
     ) -> None:
         """Run each candidate once, check its outputs, and measure its first short look."""
         bench, missing = self.bench, dict[Device, str | None]()

@@ -38,6 +38,7 @@ from .settings import (
     INTERVALS,
     LOOK_SECONDS,
     REFERENCE,
+    TRIED,
     Asked,
     absolute,
     reference_of,
@@ -211,7 +212,9 @@ class Workers:
         ``profile``.
         """
         job = Job(workload)
-        in_flight = InFlightRun(self.session, job, name)
+        executor = self._executor(name)
+        tell = None if executor is None else executor.tell
+        in_flight = InFlightRun(self.session, job, name, tell)
         order = make_order(job, self.session)
         if pattern is not None:
             in_flight.trace.pattern = pattern
@@ -228,7 +231,6 @@ class Workers:
             in_flight.take(event)
             self.heard(event)
 
-        executor = self._executor(name)
         if executor is not None:
             executor.run(order, timeout_seconds, take)
         in_flight.end()
@@ -270,8 +272,7 @@ class Workers:
 
 # --- the first run, which checks outputs ----------------------------------------------------------
 
-# Without --on these are tried, and the CPU if the machine has neither.
-TRIED: tuple[Device, ...] = ("gpu", "dla0")
+# Tried if the machine has none of ``TRIED``.
 LAST_RESORT: Device = "cpu"
 _REFERENCE = "reference"
 
@@ -295,8 +296,11 @@ class Reference(NamedTuple):
 @contextmanager
 def make_reference(
     model: str, settings: BenchSettings, workers: Workers, say: Callable[[str], None]
-) -> Iterator[Reference]:
-    """Run the reference once, and delete its outputs at the end."""
+) -> Iterator[Reference | None]:
+    """Run the reference once, and delete its outputs at the end; with ``--simulate`` do nothing."""
+    if settings.is_simulated:
+        yield None
+        return
     with tempfile.TemporaryDirectory(prefix="tegrascope-bench-") as name:
         outputs, labels = Path(name) / "reference.npz", None
         say(f"{model}: reference outputs by ONNX Runtime on the CPU")
@@ -313,31 +317,34 @@ def make_reference(
 
 def look_on(
     workload: Workload,
-    reference: Reference,
+    reference: Reference | None,
     settings: BenchSettings,
     workers: Workers,
     say: Callable[[str], None],
     title: str,
 ) -> Measured:
-    """Run one inference on an accelerator, and check its outputs."""
+    """Run one inference on an accelerator, and check its outputs; without ``reference``, do not."""
     say(f"{title}: {workload.backend_in_force} loads or builds it")
-    outputs = reference.directory / f"{workload.name}.npz"
+    outputs: Path | None = None
+    if reference is not None:
+        outputs = reference.directory / f"{workload.name}.npz"
     data, device = settings.inputs, workload.device
     done = workers.run(shortened(workload), device, LOOK_SECONDS, outputs, data)
     report = done.report
     found = Measured(report, done.status, report.reason, report.worker_log)
-    made = reference.made
     if found.status != "ok":
         say(f"{title}: {found.reason}")
         for line in found.log if found.status == "failed" else ():
             say(f"  | {line}")
-    elif made.status != "ok":
-        found.outputs = OutputCheck(verdict="unchecked", reason=made.report.reason)
+    elif reference is None or outputs is None:
+        pass  # a simulated accelerator computes nothing
+    elif reference.made.status != "ok":
+        found.outputs = OutputCheck(verdict="unchecked", reason=reference.made.report.reason)
     else:
         found.outputs = check_outputs(
             reference.file, outputs, done.report.built, reference.labels, settings.tolerance
         )
-        is_reference = workload.backend_in_force == REFERENCE and not settings.is_simulated
+        is_reference = workload.backend_in_force == REFERENCE
         if is_reference and found.outputs.verdict == "good":
             accuracy = found.outputs.accuracy
             found.outputs = OutputCheck(verdict="reference", accuracy=accuracy)

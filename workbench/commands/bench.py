@@ -43,7 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.models:
         arguments.misuse("no model is named: give an ONNX file, or builtin:resnet50")
     asked = read_settings(arguments)
-    check_models(asked.settings.models)
+    if not asked.settings.is_simulated:
+        check_models(asked.settings.models)
     directory = _directory(arguments.output)
     result, setup = _measure(asked, arguments.state_dir)
     # Also without a figure: the files have the reasons.
@@ -196,7 +197,7 @@ EXAMPLE = (
     "  tegrascope bench detector.onnx --precision fp16 --fallback forbid -o detector\n"
     "  tegrascope bench yolo.onnx seg.onnx --contention --on gpu,dla0,dla1\n"
     "  tegrascope bench detector.onnx --sweep batch=1,2,4,8 streams=1,2 --latency-below 20ms\n"
-    "  tegrascope bench builtin:mobilenet --simulate"
+    "  tegrascope bench builtin:resnet50 --simulate"
 )
 
 
@@ -225,10 +226,11 @@ def add(option: Options) -> None:
     option("--streams N", "inferences in flight at once", default=1)
     option("--no-cuda-graph", "launch each inference layer by layer")
     option("--no-transfers", "leave inputs and outputs on the device")
-    option("--duration S", "of a round (default: 15)")
+    option("--duration S", "of a round (default: 15; with --simulate 10.1)")
     option(
         "--baseline S",
-        "idle time before and after a round, for the net energy (default: 8; 0: none)",
+        "idle time before and after a round, for the net energy (default: 8, with --simulate 1;"
+        " 0: none)",
         type=seconds_or_none,
     )
     option("--warm-up S", default=1.0)
@@ -241,8 +243,8 @@ def add(option: Options) -> None:
     option("-c, --config FILE", "take telemetry: and board: from it")
     option(
         "--simulate",
-        "a simulated board, its accelerators played by the CPU: to try the command, in about 5"
-        " minutes; --rounds 2 --baseline 2 takes one and a half to three",
+        "a simulated board, whose accelerators have the published pace of a model: to try the"
+        " command, in two minutes; --rounds 2 takes one",
     )
     option(
         "-o, --output DIR", "for result.json and report.html (default: tegrascope-bench-DATE-TIME)"
