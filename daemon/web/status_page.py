@@ -349,10 +349,9 @@ _COMPARED = _object(
         "conditions": f"json_array({_place('environment.power_mode')},"
         f" {_place('environment.clocks_locked')}, {_place('environment.simulated')})",
     },
-    *("model", "batch", "built.requested_precision", "inferences", "latency.p50_seconds"),
+    *("model", "batch", "built.requested_precision", "latency.p50_seconds"),
     *("energy.net_joules_per_inference", "energy.net_joules_per_inference_interval"),
     *("energy.gross_joules_per_inference", "energy.gross_joules_per_inference_interval"),
-    *("energy.net_interval", "energy.gross_interval"),
     *("telemetry.utilization", "telemetry.dla_active", "quality"),
 )
 
@@ -465,15 +464,10 @@ def _joules(run: _Run, kind: str) -> Figure | None:
     value = run[f"{kind}_joules_per_inference"]
     if value is None:
         return None
-    each = run[f"{kind}_joules_per_inference_interval"]
-    if each is not None:
-        return Figure(value=value, low=each["low"], high=each["high"])
-    # Runs of older releases have the interval of the whole energy only.
-    interval = run[f"{kind}_interval"]
+    interval = run[f"{kind}_joules_per_inference_interval"]
     if interval is None:
         return Figure(value=value)
-    count = run["inferences"]
-    return Figure(value=value, low=interval["low"] / count, high=interval["high"] / count)
+    return Figure(value=value, low=interval["low"], high=interval["high"])
 
 
 def _dla_use(device: str, runs: Sequence[_Run]) -> tuple[str, float] | None:

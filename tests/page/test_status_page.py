@@ -420,7 +420,7 @@ def figures(milliseconds, millijoules, gpu, **loads):
         "latency": {f"{name}_seconds": milliseconds * 1e-3 for name in LEVELS} | {"count": 100},
         "energy": {
             "net_joules_per_inference": net,
-            "net_interval": {"low": net * 100 - 0.01, "high": net * 100 + 0.01},
+            "net_joules_per_inference_interval": {"low": net - 1e-4, "high": net + 1e-4},
         },
         "telemetry": {
             "samples": 9,
