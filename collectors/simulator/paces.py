@@ -41,7 +41,7 @@ class Pace(msgspec.Struct, frozen=True):
     reformat_layers: tuple[str, ...] = ()
 
     @property
-    def _spread(self) -> float:
+    def tail_unit(self) -> float:
         """What a unit of the exponential adds to the median, in medians."""
         return (self.tail - 1) / _P99
 
@@ -49,7 +49,7 @@ class Pace(msgspec.Struct, frozen=True):
     def p50_ns(self) -> float:
         """The median latency."""
         above = {"typical": 0.0, "mean": _MEAN, "p90": _P90}[self.statistic]
-        return self.milliseconds * 1e6 / (1 + above * self._spread)
+        return self.milliseconds * 1e6 / (1 + above * self.tail_unit)
 
     @property
     def p99_ns(self) -> float:
@@ -59,7 +59,7 @@ class Pace(msgspec.Struct, frozen=True):
     @property
     def mean_ns(self) -> float:
         """The mean latency."""
-        return self.p50_ns * (1 + _MEAN * self._spread)
+        return self.p50_ns * (1 + _MEAN * self.tail_unit)
 
     @property
     def placement(self) -> Placement:
@@ -97,7 +97,7 @@ class Pace(msgspec.Struct, frozen=True):
         block = []
         for number in range(_BLOCK):
             above = -math.log2(1 - (number + 0.5) / _BLOCK) - 1
-            block.append(self.p50_ns * (1 + self._spread * above))
+            block.append(self.p50_ns * (1 + self.tail_unit * above))
         while True:
             chance.shuffle(block)
             yield from block

@@ -291,7 +291,7 @@ _HELD_SPEED = 0.7  # of the usual clocks while heat holds them; assumed
 DLA_AUTOSUSPEND_NS = 500_000_000
 _CLOCK_SECONDS = 0.2  # a governor follows its load so fast
 # Heat at the spot follows its power so fast. In a public log of an Orin Nano, with a line each
-# 0.11 s, half of the GPU's heat above its surroundings is gone after one line, the rest over seconds.
+# 0.11 s, half of the heat above its surroundings is gone after one line, the rest over seconds.
 _SPOT_SECONDS = 0.5
 _NOISE_SECONDS = 0.8  # how long the noise of a rail remembers
 
