@@ -17,6 +17,7 @@ import pytest
 from tegrascope.daemon.commands import find_state_dir
 from tegrascope.daemon.measure.report import Distribution, Energy, RailEnergy, RunReport, Span
 from tegrascope.daemon.store.store import Store
+from tegrascope.parsers.errors import PIP_INSTALL
 from tegrascope.parsers.inference.placement import Built, Placement
 from tegrascope.parsers.tegrastats import parse_line
 from tegrascope.workbench.cli import main, make_parser
@@ -199,14 +200,41 @@ def test_parse_of_standard_input(log):
         assert len(printed.stdout.splitlines()) == 2
 
 
-@pytest.mark.parametrize("missing", ["pandas", "pyarrow"])
-def test_tables_need_the_extra(log, tmp_path, missing):
-    (tmp_path / f"{missing}.py").write_text("raise ImportError")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    printed = run_cli(["parse", "-f", "csv", str(log)], env=environment)
-    remedy = "pip install pandas pyarrow"
+def without(folder, *modules):
+    """Return an environment in which these modules cannot be imported."""
+    for name in modules:
+        (folder / f"{name}.py").write_text("raise ImportError")
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing", "packages"),
+    [
+        ("csv", "numpy", "numpy"),
+        ("parquet", "pandas", "pandas pyarrow"),
+        ("parquet", "pyarrow", "pandas pyarrow"),
+    ],
+)
+def test_tables_need_packages(log, tmp_path, kind, missing, packages):
+    environment = without(tmp_path, missing)
+    printed = run_cli(["parse", "-f", kind, str(log)], env=environment)
     assert printed.returncode == 1
+    remedy = f"{PIP_INSTALL} {packages}"
     assert printed.stderr == f"tegrascope: {missing} is not installed: {remedy}\n"
+
+
+def test_csv_needs_no_pandas(log, state_dir, tmp_path):
+    runs = tmp_path / "runs.csv"
+    runs.write_text("name,start,end\nfirst,0,1\n")
+    environment = without(tmp_path, "pandas", "pyarrow")
+    parsed = run_cli(["parse", "-f", "csv", log], env=environment)
+    assert (parsed.returncode, parsed.stdout[:9]) == (0, "log,line,")
+    paired = run_cli(["correlate", "--telemetry", log, "--runs", runs], env=environment)
+    assert paired.stdout.splitlines()[1].startswith("first,")
+    environment = without(tmp_path, "numpy")
+    words = ["runs", "export", "-f", "csv", "--state-dir", state_dir]
+    exported = run_cli(words, env=environment)
+    assert (exported.returncode, exported.stdout[:7]) == (0, "run_id,")
 
 
 def test_lines_are_kept_in_records_alone(log, capsys):
@@ -261,8 +289,6 @@ def test_unwritable_output_is_one_line(kind, log, tmp_path, capsys):
     "arguments", ["parse LOG", "parse -f csv LOG", "runs list", "runs export", "--help"]
 )
 def test_closed_pipe_ends_without_an_error(arguments, log, state_dir):
-    if "csv" in arguments:
-        pytest.importorskip("pandas")
     log.write_text(log.read_text() * 500)
     words = arguments.replace("LOG", str(log)).split()
     if words[0] == "runs":
@@ -513,7 +539,6 @@ def test_run_with_a_bad_file_is_one_line(tmp_path):
 
 
 def test_csv_of_standard_output_has_a_heading(log):
-    pytest.importorskip("pandas")
     printed = run_cli(["parse", "-f", "csv", log])
     heading, first, _ = csv.reader(printed.stdout.splitlines())
     row = dict(zip(heading, first, strict=True))

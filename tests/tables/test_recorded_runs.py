@@ -10,11 +10,13 @@ from tegrascope.collectors.simulator.board import JumpClock, SimulatorSource
 from tegrascope.collectors.simulator.physics import LoadBoard
 from tegrascope.parsers.errors import UserError
 from tegrascope.workbench.cli import main
+from tegrascope.workbench.results.run_table import utc_text
 from tegrascope.workbench.tables.recorded_log import GivenTime, given_runs, read_runs, read_time
 
 pandas = pytest.importorskip("pandas")
 
 from tegrascope import frames  # noqa: E402
+from tegrascope.workbench.tables.log_tables import read_log_table  # noqa: E402
 from tegrascope.workbench.tables.pairing import correlate_recorded  # noqa: E402
 
 S = 1_000_000_000
@@ -483,8 +485,21 @@ def test_the_simulator_has_the_energy_that_is_stated(tmp_path, record_property):
     assert min(inside.values()) >= ENOUGH
 
 
+def test_csv_of_runs_is_what_pandas_writes(log, tmp_path):
+    """A whole number that some runs lack stays whole, where pandas makes all of them decimal."""
+    rows = ["a,20,60,400,x", 'b,20,50,,"y, ""z"""', "out,500,600,,"]
+    runs = table(tmp_path / "runs.csv", *rows, header="name,start,end,inferences,note")
+    output = tmp_path / "out.csv"
+    main(["correlate", "--telemetry", str(log), "--runs", str(runs), "-o", str(output)])
+    frame = frames.correlate(log, runs)
+    frame["started"] = [utc_text(ns) for ns in frame["started_wall_ns"]]
+    whole = [name for name in frame if name.endswith((".count", "_ns", "inferences", ".samples"))]
+    frame = frame.astype(dict.fromkeys(whole, "Int64"))
+    assert output.read_text() == frame.to_csv(index=False)
+
+
 def test_what_is_given_may_be_read_already(log):
     """Pairing takes the tables as they are, so that many questions read a log once."""
-    telemetry = frames.read_log(log)
+    telemetry = read_log_table(log)
     given = given_runs([("row 0", {"name": "a", "start": 20, "end": 60})])
     assert len(correlate_recorded(telemetry, given).documents) == 1

@@ -10,12 +10,13 @@ from ...daemon.commands import Options
 from ...daemon.outputs import check_output, open_output
 from ...parsers import signals
 from ...parsers.values import printable
+from ..results.run_table import write_run_csv
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Pair the runs of a table with recorded logs; report each row that cannot be paired."""
     from ..tables.aiperf import described, read_given
-    from ..tables.frames import read_log, runs_frame, write_frame
+    from ..tables.log_tables import read_log_table
     from ..tables.pairing import correlate_recorded
     from ..tables.recorded_log import find_zone
 
@@ -24,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.timezone is not None:
         zone = find_zone(arguments.timezone)
     given = read_given(arguments.runs)
-    telemetry = read_log(arguments.telemetry, interval_seconds=arguments.interval)
+    telemetry = read_log_table(arguments.telemetry, interval_seconds=arguments.interval)
     correlated = correlate_recorded(
         telemetry,
         given,
@@ -35,8 +36,12 @@ def run(arguments: argparse.Namespace) -> int:
         with open_output(arguments.output) as output:
             for document in correlated.documents:
                 output.write(json.dumps(document) + "\n")
+    elif arguments.format == "csv":
+        write_run_csv(correlated.documents, arguments.output)
     else:
-        write_frame(runs_frame(correlated.documents), arguments.output, arguments.format)
+        from ..tables.data_frames import write_run_parquet
+
+        write_run_parquet(correlated.documents, arguments.output)
     for problem in correlated.problems:
         print(f"tegrascope: {printable(str(problem))}", file=sys.stderr)
     for document in correlated.documents:
@@ -49,15 +54,15 @@ def run(arguments: argparse.Namespace) -> int:
         f" {outside} outside the log, {refused} refused",
         file=sys.stderr,
     )
-    for remark in _remarks(paired, has_rails=_has_rails(telemetry)):
+    for remark in _remarks(paired, has_rails=_has_rails(telemetry.values)):
         print(f"tegrascope: {remark}", file=sys.stderr)
     return 1 if correlated.problems or not paired else 0
 
 
-def _has_rails(columns: Iterable[object]) -> bool:
+def _has_rails(columns: Iterable[str]) -> bool:
     """Return whether a column of a log is the power of a rail."""
     for name in columns:
-        column = signals.split(str(name))
+        column = signals.split(name)
         if column is not None and column[0] is signals.RAIL_POWER:
             return True
     return False

@@ -99,10 +99,15 @@ def run(arguments: argparse.Namespace) -> int:
         elif arguments.keep_lines:
             arguments.misuse("--keep-lines needs records: use it with -f jsonl")
         else:
-            from ..tables.log_tables import read_tables, write_tables
+            from ..tables.log_tables import read_tables, write_log_csv
 
             tables = read_tables(paths, arguments.files, counted=tally.add, failed=tally.fail)
-            write_tables(tables, path, kind)
+            if kind == "csv":
+                write_log_csv(tables, path)
+            else:
+                from ..tables.data_frames import write_log_parquet
+
+                write_log_parquet(tables, path)
     return _finish(tally)
 
 

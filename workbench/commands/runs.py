@@ -18,6 +18,7 @@ from ...daemon.measure.run_text import ABSENT, run_rows
 from ...daemon.outputs import check_output, open_output, standard_output
 from ...daemon.terminal import print_table
 from ...parsers.records import Record
+from ..results.run_table import write_run_csv
 
 _FIGURES = ("p50", "energy per inference", "module power", "flags")
 
@@ -68,10 +69,12 @@ def export_runs(arguments: argparse.Namespace) -> int:
             with open_output(arguments.output) as output:
                 for document in documents:
                     output.write(json.dumps(document) + "\n")
+        elif arguments.format == "csv":
+            write_run_csv(documents, arguments.output)
         else:
-            from ..tables.frames import runs_frame, write_frame
+            from ..tables.data_frames import write_run_parquet
 
-            write_frame(runs_frame(documents), arguments.output, arguments.format)
+            write_run_parquet(documents, arguments.output)
     return 0
 
 

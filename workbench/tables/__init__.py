@@ -1,11 +1,12 @@
-"""Recorded logs as pandas and Parquet tables, and runs that are paired with them offline.
+"""Recorded logs as tables, and runs that are paired with them offline.
 
-Commands import it late: the daemon runs without pandas.
+Logs are read with numpy. The modules ``frames``, ``data_frames`` and ``dataset`` also need pandas
+and pyarrow. Commands import all of it late: the daemon runs without numpy.
 """
 
 from ...parsers.errors import PIP_INSTALL, UserError
 
 try:
-    import pandas as pandas
+    import numpy as numpy
 except ImportError:
-    raise UserError("pandas is not installed", f"{PIP_INSTALL} pandas pyarrow") from None
+    raise UserError("numpy is not installed", f"{PIP_INSTALL} numpy") from None

@@ -20,7 +20,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import pandas
 import pyarrow.parquet
 
 from ... import __version__
@@ -30,7 +29,8 @@ from ...daemon.outputs import unwritable
 from ...parsers.errors import PIP_INSTALL, UserError
 from ...parsers.signals import RAIL_POWER
 from ...parsers.tegrastats.bulk import Batch
-from .log_tables import Paths, empty_table, log_names, read_tables, write_parquet
+from .data_frames import empty_frame, frame_of, pandas, write_parquet
+from .log_tables import Paths, log_names, read_tables
 
 UNKNOWN = "-"
 # The first file in the order of names: readers take the columns of the dataset from it.
@@ -190,7 +190,9 @@ def write_log(task: LogTask) -> ParsedLog:
         cores=1,
     )
     with _scratch(files, root, task.run) as folder:
-        for number, (day, parts) in enumerate(groupby(_by_day(tables), key=itemgetter(0))):
+        for number, (day, parts) in enumerate(
+            groupby(_by_day(map(frame_of, tables)), key=itemgetter(0))
+        ):
             inside = folder / str(number)
             inside.mkdir()
             whole = write_parquet((table for _, table in parts), inside)
@@ -361,7 +363,7 @@ def _add_columns(files: Any, root: str, columns: set[str]) -> set[str]:
         with files.open(target, "rb") as file:
             columns = columns | set(pyarrow.parquet.read_schema(file).names)
     with _scratch(files, root) as folder:
-        _put(files, write_parquet([empty_table(columns)], folder), target)
+        _put(files, write_parquet([empty_frame(columns)], folder), target)
     return columns
 
 

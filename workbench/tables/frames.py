@@ -1,4 +1,4 @@
-"""Samples and runs as pandas tables, for notebooks and for commands that write tables.
+"""Samples and runs as pandas tables, for notebooks.
 
 >>> from tegrascope import frames
 >>> log = "tests/captures/agx-orin-64gb__r36.4.4.txt"
@@ -7,24 +7,20 @@
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from datetime import tzinfo
-from math import inf
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import pandas
-
 from ...collectors.application.client import ODD_ANSWER, ApiClient
-from ...collectors.lines.replay import log_path
 from ...collectors.paths import is_file
-from ...daemon.outputs import open_output
 from ...daemon.store.history import History
 from ...parsers.errors import UserError
 from .aiperf import read_given
+from .data_frames import frame_of, pandas, runs_frame, table_of
 from .dataset import read_logs as read_logs
-from .log_tables import Paths, log_names, read_tables
+from .log_tables import LogTable, Paths, read_log_table
 from .pairing import correlate_recorded
 from .recorded_log import find_zone, given_runs
 
@@ -59,14 +55,7 @@ def read_log(
     Raises:
         UserError: A log cannot be read, or not to its end.
     """
-    logs = log_names(paths)
-    if not logs:
-        raise UserError("there is no log to read", "name one")
-    files = list(map(log_path, logs))
-    [table] = read_tables(
-        files, logs, rows_per_table=inf, interval_seconds=interval_seconds, cores=cores
-    )
-    return table
+    return frame_of(read_log_table(paths, interval_seconds=interval_seconds, cores=cores))
 
 
 def correlate(
@@ -93,13 +82,16 @@ def correlate(
         simulated: Whether the log is of a simulated board; its runs are then flagged.
 
     Returns:
-        Per run its row, its log and its report; see ``runs_frame``.
+        Per run its row, its log and its report, as of ``runs``.
 
     Raises:
         UserError: A log, the table or a row of it cannot be read; the first error.
     """
-    if not isinstance(telemetry, pandas.DataFrame):
-        telemetry = read_log(telemetry, interval_seconds=interval_seconds)
+    table: LogTable
+    if isinstance(telemetry, pandas.DataFrame):
+        table = table_of(telemetry)
+    else:
+        table = read_log_table(telemetry, interval_seconds=interval_seconds)
     if isinstance(runs, pandas.DataFrame):
         places = [f"row {index}" for index in runs.index]
         given = given_runs(zip(places, runs.to_dict("records"), strict=True))
@@ -108,7 +100,7 @@ def correlate(
     if isinstance(timezone, str):
         timezone = find_zone(timezone)
     documents, problems = correlate_recorded(
-        telemetry, given, zone=timezone, board=board, simulated=simulated
+        table, given, zone=timezone, board=board, simulated=simulated
     )
     if problems:
         raise problems[0]
@@ -117,6 +109,9 @@ def correlate(
 
 def runs(store_or_url: str | Path) -> pandas.DataFrame:
     """Return the finished runs of a daemon, newest first, one row per run.
+
+    A nested field has its path as name: ``latency.p50_seconds``. Times are UTC. Lists, such as the
+    quality flags, become words separated by spaces.
 
     Args:
         store_or_url: Its state directory, the database in it, or its address, such as
@@ -133,45 +128,6 @@ def runs(store_or_url: str | Path) -> pandas.DataFrame:
         return runs_frame(History(store).runs())
     except sqlite3.Error as error:
         raise UserError(f"{path} cannot be read ({error})", "name a run store") from None
-
-
-def runs_frame(documents: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
-    """Return one row per run; a nested field has its path as name: ``latency.p50_seconds``.
-
-    Times are UTC. Lists, such as the quality flags, become words separated by spaces.
-    """
-    frame = pandas.json_normalize(list(map(_row, documents)))
-    if "started_wall_ns" in frame:
-        started = pandas.to_datetime(frame["started_wall_ns"], unit="ns", utc=True)
-        frame.insert(1, "started", started)
-    return frame
-
-
-def _row(document: Mapping[str, Any]) -> dict[str, Any]:
-    row = {}
-    for key, value in document.items():
-        if value is None and key in ("telemetry", "energy"):
-            continue  # A run with figures has them as columns of several names.
-        if isinstance(value, list):
-            value = " ".join(map(str, value))
-        row[key] = value
-    return row
-
-
-def write_frame(frame: pandas.DataFrame, path: Path | None, kind: str) -> None:
-    """Write a table as ``csv`` or ``parquet``, to standard output without a path.
-
-    Raises:
-        UserError: The file cannot be written.
-    """
-    # Not opened by pandas, which deletes a file that it fails to write, whatever was in it.
-    with open_output(path) as output:
-        if kind == "csv":
-            frame.to_csv(output, index=False)
-            return
-        mixed = [name for name, dtype in frame.dtypes.items() if dtype == "object"]
-        frame = frame.astype(dict.fromkeys(mixed, "string"))
-        frame.to_parquet(output.buffer, index=False)
 
 
 def served_runs(url: str, most_runs: int = 1_000_000) -> Iterator[dict[str, Any]]:

@@ -1,39 +1,32 @@
-"""Recorded logs of any size as a sequence of tables, and tables as one file.
+"""Recorded logs of any size as a sequence of tables.
 
 A piece holds the records of one block of lines, and a table is made from some ten thousand records.
 """
 
 import os
-import shutil
+import pickle
 import tempfile
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import chain, groupby
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from math import inf
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import pandas
 
 from ...collectors.children.column_helper import read_batches_together
-from ...collectors.lines.replay import LogFile, LogPath
+from ...collectors.lines.replay import LogFile, LogPath, log_path
 from ...collectors.paths import is_directory
 from ...daemon.outputs import open_output, unwritable
-from ...parsers.errors import PIP_INSTALL, UserError
+from ...parsers.errors import UserError
 from ...parsers.signals import column_order, dtype_of
 from ...parsers.tegrastats.bulk import Batch, ColumnParser, read_batches
-from ...parsers.tegrastats.digits import Flags, Floats
+from ...parsers.tegrastats.digits import Flags, Floats, Integers
 from ...parsers.tegrastats.prefix import EARLIEST_EPOCH_SECONDS
 from ...parsers.tegrastats.printed_time import ABSENT, RecordedClock, Restarts, Times
-
-try:
-    import pyarrow
-    import pyarrow.csv
-    import pyarrow.parquet
-except ImportError:
-    raise UserError("pyarrow is not installed", f"{PIP_INSTALL} pandas pyarrow") from None
-
+from ..results.run_table import utc_text, write_csv
 
 SMALL_LOG_BYTES = 64 << 20
 """Logs up to this size are read by one process: starting a second one would not pay."""
@@ -55,10 +48,39 @@ Paths = str | Path | Iterable[str | Path]
 Counted = Callable[[Batch, int, int], None]
 
 _NO_VALUES: Floats = np.empty((0, 0))
-_NULLABLE: dict[str, Any] = {
-    "Int64": (np.int64, pandas.arrays.IntegerArray),
-    "boolean": (np.bool_, pandas.arrays.BooleanArray),
+_CELL_TYPES: dict[str, Callable[[float], object]] = {
+    "float64": float,
+    "Int64": int,
+    "boolean": bool,
 }
+_EPOCH = datetime(1970, 1, 1)
+# Rows that are text at the same time. A log may have a thousand columns.
+_ROWS_OF_CELLS = 1024
+
+
+@dataclass
+class LogTable:
+    """Records of some logs as columns, each of shape (n,).
+
+    Attributes:
+        logs: Names of the logs.
+        log: Number of each record's log.
+        line: Number of its line, from 1.
+        printed_seconds: Local time as printed, as if it were UTC, since 1970; ``ABSENT`` without.
+        received_ns: Time of a recorder, since 1970; ``ABSENT`` without.
+        times: Since the first record of the log.
+        restarted: 1 if tegrastats started anew with the record, 0 if not, NaN if it is not known.
+        values: The other columns by name, in their order, with NaN for an absent value.
+    """
+
+    logs: Sequence[str]
+    log: Integers
+    line: Integers
+    printed_seconds: Integers
+    received_ns: Integers
+    times: Times
+    restarted: Floats
+    values: dict[str, Floats]
 
 
 class _Piece(NamedTuple):
@@ -87,7 +109,7 @@ def read_tables(
     rows_per_table: float = ROWS_PER_TABLE,
     interval_seconds: float = 1.0,
     cores: int | None = None,
-) -> Iterator[pandas.DataFrame]:
+) -> Iterator[LogTable]:
     """Read logs as a sequence of tables, at least one; see ``frames.read_log``.
 
     Args:
@@ -117,6 +139,20 @@ def read_tables(
             failed(problem)
     if table.rows or is_first:
         yield table.finish()
+
+
+def read_log_table(
+    paths: Paths, *, interval_seconds: float = 1.0, cores: int | None = None
+) -> LogTable:
+    """Read logs as one table; see ``frames.read_log``."""
+    logs = log_names(paths)
+    if not logs:
+        raise UserError("there is no log to read", "name one")
+    files = [log_path(log) for log in logs]
+    [table] = read_tables(
+        files, logs, rows_per_table=inf, interval_seconds=interval_seconds, cores=cores
+    )
+    return table
 
 
 def _batches(
@@ -167,13 +203,6 @@ class _UntimedBatches:
             yield _Piece(self._log, batch, times, restarted, can_tell)
 
 
-def empty_table(columns: Iterable[str]) -> pandas.DataFrame:
-    """Return a table without rows, with the columns of the clock and these, in their order."""
-    rest = sorted(set(columns) - set(CLOCK_COLUMNS), key=column_order)
-    kinds: dict[str, Any] = {name: pandas.Series(dtype=dtype_of(name)) for name in rest}
-    return pandas.DataFrame(_clock_columns([], []) | kinds)
-
-
 class _TableBuilder:
     """One table from many pieces, which are not kept."""
 
@@ -192,151 +221,123 @@ class _TableBuilder:
         self._pieces.append(piece._replace(batch=replace(batch, values=_NO_VALUES)))
         self.rows += len(batch.line)
 
-    def finish(self) -> pandas.DataFrame:
-        columns = _clock_columns(self._pieces, self._logs)
+    def finish(self) -> LogTable:
+        values: dict[str, Floats] = {}
         for name in sorted(self._parts, key=column_order):
-            column: Any = np.full(self.rows, np.nan)
-            for at, values in self._parts.pop(name):
-                column[at : at + len(values)] = values
-            if dtype_of(name) != "float64":
-                kind, made = _NULLABLE[dtype_of(name)]
-                missing = np.isnan(column)
-                column = made(np.where(missing, 0, column).astype(kind), missing)
-            columns[name] = column
-        return pandas.DataFrame(columns, copy=False)
+            column = np.full(self.rows, np.nan)
+            for at, part in self._parts.pop(name):
+                column[at : at + len(part)] = part
+            values[name] = column
+        return _table(self._pieces, self._logs, values)
 
 
-def _clock_columns(pieces: Sequence[_Piece], logs: Sequence[str]) -> dict[str, Any]:
-    """Return the columns that identify a record and its time."""
+def _table(pieces: Sequence[_Piece], logs: Sequence[str], values: dict[str, Floats]) -> LogTable:
+    """Return pieces below each other, with the columns that identify a record and its time."""
     parts: defaultdict[str, list[Any]] = defaultdict(list)
     for piece in pieces:
         batch = piece.batch
         parts["log"].append(np.full(len(batch.line), piece.log, np.int32))
         parts["line"].append(batch.line)
-        parts["time"].append(batch.printed_seconds)
+        parts["printed"].append(batch.printed_seconds)
         parts["received"].append(batch.received_ns)
         parts["elapsed"].append(piece.times.elapsed_seconds)
         parts["error"].append(piece.times.error_seconds)
         parts["step"].append(piece.times.step_seconds)
-        parts["restarted"].append(piece.restarted)
-        parts["can_tell"].append(piece.can_tell)
+        parts["restarted"].append(np.where(piece.can_tell, piece.restarted, np.nan))
     received = _joined(parts["received"], np.int64)
     # Seconds since boot, or without a year, give differences and no time of day.
     received[received < EARLIEST_EPOCH_SECONDS * 10**9] = ABSENT
-    restarted, can_tell = (
-        _joined(parts["restarted"], np.bool_),
-        _joined(parts["can_tell"], np.bool_),
+    return LogTable(
+        logs=logs,
+        log=_joined(parts["log"], np.int32),
+        line=_joined(parts["line"], np.int64),
+        printed_seconds=_joined(parts["printed"], np.int64),
+        received_ns=received,
+        times=Times(
+            _joined(parts["elapsed"], np.float64),
+            _joined(parts["error"], np.float64),
+            _joined(parts["step"], np.float64),
+        ),
+        restarted=_joined(parts["restarted"], np.float64),
+        values=values,
     )
-    columns = (
-        pandas.Categorical.from_codes(_joined(parts["log"], np.int32), pandas.Index(logs)),
-        _joined(parts["line"], np.int64),
-        _joined(parts["time"], np.int64).view("datetime64[s]"),
-        pandas.DatetimeIndex(received.view("datetime64[ns]"), tz="UTC"),
-        _joined(parts["elapsed"], np.float64),
-        _joined(parts["error"], np.float64),
-        _joined(parts["step"], np.float64),
-        pandas.arrays.BooleanArray(restarted, ~can_tell),
-    )
-    return dict(zip(CLOCK_COLUMNS, columns, strict=True))
 
 
 def _joined(parts: Iterable[Any], kind: type) -> Any:
     return np.concatenate([np.empty(0, kind), *parts])
 
 
-# All categories of a file have codes of one size, whatever the size of each table's.
-_CATEGORY = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+def scratch_folder(path: Path | None) -> Path | None:
+    """Return the folder for unfinished parts of an output; None is that of the system."""
+    if path is None or not is_directory(path.parent):
+        return None
+    return path.parent
 
 
-def write_tables(
-    tables: Iterable[pandas.DataFrame], path: Path | None, kind: Literal["csv", "parquet"]
-) -> None:
-    """Write tables below each other; a column that a table lacks is missing in its rows.
+def write_log_csv(tables: Iterable[LogTable], path: Path | None) -> None:
+    """Write tables below each other as CSV; a column that a table lacks is empty in its rows.
 
-    There is at least one table. Without a path they go to standard output.
+    Without a path they go to standard output.
 
     Raises:
         BrokenPipeError: The reader of standard output went away.
         UserError: The file cannot be written.
     """
-    folder = None if path is None or not is_directory(path.parent) else path.parent
     try:
-        with tempfile.TemporaryDirectory(prefix=".tegrascope-", dir=folder) as scratch:
-            whole = write_parquet(tables, Path(scratch))
+        # A column may come late, and the heading needs all: so the tables wait on the disk.
+        with tempfile.TemporaryFile(dir=scratch_folder(path)) as waiting:
+            columns: set[str] = set()
+            for table in tables:
+                columns.update(table.values)
+                pickle.dump(table, waiting)
+            size = waiting.tell()
+            waiting.seek(0)
+            names = sorted(columns, key=column_order)
             with open_output(path) as output:
-                if kind == "csv":
-                    _write_csv(whole, output.buffer)
-                else:
-                    with whole.open("rb") as written:
-                        shutil.copyfileobj(written, output.buffer, 1 << 20)
+                rows = _waiting_rows(waiting, size, names)
+                write_csv(output, [*CLOCK_COLUMNS, *names], rows)
     except BrokenPipeError:
         raise
     except OSError as error:
         raise unwritable(path, error) from None
 
 
-def write_parquet(tables: Iterable[pandas.DataFrame], folder: Path) -> Path:
-    """Write tables to a file in a folder, and return it; different columns are joined."""
-    columns: set[str] = set()
-    parts: list[Path] = []
-    for _, group in groupby(tables, key=lambda table: tuple(map(str, table))):
-        first = next(group)
-        columns.update(map(str, first))
-        parts.append(folder / f"{len(parts)}.parquet")
-        converted = (
-            pyarrow.Table.from_pandas(table, preserve_index=False)
-            for table in chain([first], group)
-        )
-        _write(parts[-1], first.iloc[:0], converted)
-    if len(parts) == 1:
-        return parts[0]
-    whole = folder / "whole.parquet"
-    _write(whole, empty_table(columns), chain.from_iterable(map(_row_groups, parts)))
-    return whole
+def _waiting_rows(waiting: Any, size: int, names: Sequence[str]) -> Iterator[Sequence[object]]:
+    """Yield the rows of all tables in a file of them, with the columns of these names."""
+    while waiting.tell() < size:
+        table = pickle.load(waiting)
+        for begin in range(0, len(table.line), _ROWS_OF_CELLS):
+            yield from _rows(table, slice(begin, begin + _ROWS_OF_CELLS), names)
 
 
-def _row_groups(path: Path) -> Iterator[Any]:
-    """Yield a Parquet file in pieces that fit into memory."""
-    file = pyarrow.parquet.ParquetFile(path)
-    for number in range(file.num_row_groups):
-        yield file.read_row_group(number)
+def _rows(table: LogTable, part: slice, names: Sequence[str]) -> Iterator[Sequence[object]]:
+    columns: list[Sequence[object]] = [
+        [table.logs[number] for number in table.log[part].tolist()],
+        table.line[part].tolist(),
+        [_printed_text(seconds) for seconds in table.printed_seconds[part].tolist()],
+        [_received_text(ns) for ns in table.received_ns[part].tolist()],
+    ]
+    for column in table.times:
+        columns.append(_cells(column[part], "float64"))
+    columns.append(_cells(table.restarted[part], "boolean"))
+    absent = [None] * len(columns[0])
+    for name in names:
+        values = table.values.get(name)
+        columns.append(absent if values is None else _cells(values[part], dtype_of(name)))
+    return zip(*columns, strict=True)
 
 
-def _write(path: Path, empty: pandas.DataFrame, tables: Iterable[Any]) -> None:
-    """Write each table as a row group with the columns of an empty one, in their order."""
-    schema = pyarrow.Schema.from_pandas(empty, preserve_index=False)
-    for number, field in enumerate(schema):
-        if pyarrow.types.is_dictionary(field.type):
-            schema = schema.set(number, field.with_type(_CATEGORY))
-    with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-        for table in tables:
-            both = [schema.empty_table(), table]
-            writer.write_table(
-                pyarrow.concat_tables(both, promote_options="permissive").cast(schema)
-            )
+def _cells(values: Floats, dtype: str) -> list[object]:
+    """Return numbers in the type of their column; NaN is an empty cell."""
+    convert = _CELL_TYPES[dtype]
+    return [None if value != value else convert(value) for value in values.tolist()]
 
 
-def _write_csv(whole: Path, output: Any) -> None:
-    """Copy a Parquet file as CSV, with text for categories."""
-    written = pyarrow.parquet.read_schema(whole)
-    schema = pyarrow.schema([field.with_type(_printed_type(field.type)) for field in written])
-    with pyarrow.csv.CSVWriter(output, schema) as writer:
-        for group in _row_groups(whole):
-            writer.write_table(group.cast(schema))
+def _printed_text(seconds: int) -> str | None:
+    if seconds == ABSENT:
+        return None
+    return str(_EPOCH + timedelta(seconds=seconds))
 
 
-def _printed_type(kind: Any) -> Any:
-    """Return the type in which a column is printed.
-
-    Arrow finds UTC only in the system's time zones. Without them (Debian's tzdata) the offset is
-    printed, which is the same time.
-    """
-    if kind == _CATEGORY:
-        return pyarrow.string()
-    if not pyarrow.types.is_timestamp(kind) or kind.tz is None:
-        return kind
-    try:
-        pyarrow.scalar(0, kind).cast(pyarrow.string())
-    except pyarrow.ArrowInvalid:
-        return pyarrow.timestamp(kind.unit, "+00:00")
-    return kind
+def _received_text(ns: int) -> str | None:
+    return None if ns == ABSENT else utc_text(ns)

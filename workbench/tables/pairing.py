@@ -7,7 +7,6 @@ from platform import python_version
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas
 
 from ... import __version__
 from ...collectors.board.boards import find_rail_rule, rail_rules
@@ -21,6 +20,7 @@ from ...daemon.measure.trace import RunTrace
 from ...parsers.errors import UserError
 from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER
+from .log_tables import LogTable
 from .recorded_log import Given, GivenRun, Place, RecordedLog, in_flight, recorded_logs
 
 # Fields that a recorded run cannot have. They are left out of the report, so that a column of that
@@ -72,7 +72,7 @@ class _Placed(NamedTuple):
 
 
 def correlate_recorded(
-    telemetry: pandas.DataFrame,
+    telemetry: LogTable,
     given: Given,
     *,
     zone: tzinfo | None = None,

@@ -3,6 +3,7 @@
 import csv
 import re
 from array import array
+from calendar import timegm
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
@@ -13,7 +14,6 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
-import pandas
 
 from ...collectors.lines.collector import regular_lateness, seconds_behind, usual_lateness
 from ...daemon.measure.blocks import WindowSlice
@@ -23,7 +23,9 @@ from ...parsers.errors import PIP_INSTALL, UserError
 from ...parsers.inference.events import unit_name
 from ...parsers.tegrastats.digits import Floats, Integers
 from ...parsers.tegrastats.prefix import EARLIEST_EPOCH_SECONDS
+from ...parsers.tegrastats.printed_time import ABSENT
 from ...parsers.values import decode_text
+from .log_tables import LogTable
 
 REQUIRED = ("name", "start", "end")
 _HEADER = "begin it with name,start,end,inferences,device"
@@ -31,7 +33,9 @@ _LATEST_SECONDS = 9_000_000_000
 # Floats, tables and JSON hold whole numbers of this size exactly.
 _LARGEST_NUMBER = 10**15
 _ISO = re.compile(
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d{1,12})?)? ?(Z|[+-]\d\d:?\d\d)?",
+    r"(?P<date>\d{4}-\d\d-\d\d)[T ](?P<minute>\d\d:\d\d)"
+    r"(:(?P<second>\d\d)([.,](?P<fraction>\d{1,12}))?)?"
+    r" ?(?P<zone>Z|(?P<hours>[+-]\d\d):?(?P<minutes>\d\d))?",
     re.ASCII | re.IGNORECASE,
 )
 _TIMES = (
@@ -111,14 +115,14 @@ def read_time(cell: object) -> GivenTime:
     (GivenTime(clock='unix', ns=86400500000000), GivenTime(clock='elapsed', ns=12500000000))
     """
     text = str(cell).strip()
-    if isinstance(cell, datetime) or _ISO.fullmatch(text):
-        time = pandas.Timestamp(cell if isinstance(cell, datetime) else text.replace(",", "."))
-        ns = time.as_unit("ns").value  # below 0 for NaT
-        if not 0 <= ns < _LATEST_SECONDS * 10**9:
-            raise ValueError(text)
-        if time.tzinfo is None:
-            return GivenTime("local", ns)
-        return GivenTime("unix", ns)
+    if isinstance(cell, datetime):
+        # The time of a pandas table has three more digits.
+        nanoseconds = cell.microsecond * 1000 + getattr(cell, "nanosecond", 0)
+        return _date_time(cell, nanoseconds)
+    parts = _ISO.fullmatch(text)
+    if parts is not None:
+        fraction = (parts["fraction"] or "0").ljust(9, "0")
+        return _date_time(_whole_seconds(parts), int(fraction[:9]))
     try:
         seconds = Decimal(text)
     except ArithmeticError:
@@ -127,6 +131,29 @@ def read_time(cell: object) -> GivenTime:
         raise ValueError(text)
     clock: Clock = "unix" if seconds >= EARLIEST_EPOCH_SECONDS else "elapsed"
     return GivenTime(clock, round(seconds * 10**9))
+
+
+def _whole_seconds(parts: re.Match[str]) -> datetime:
+    """Return the date and time of an ISO 8601 text, in the one form that Python 3.10 reads."""
+    text = f"{parts['date']}T{parts['minute']}:{parts['second'] or '00'}"
+    if parts["hours"]:
+        text += f"{parts['hours']}:{parts['minutes']}"
+    elif parts["zone"]:
+        text += "+00:00"
+    return datetime.fromisoformat(text)
+
+
+def _date_time(time: datetime, nanoseconds: int) -> GivenTime:
+    """Return a date and time, whose part below a second is given."""
+    try:
+        # pandas raises ValueError for a time that is missing (NaT).
+        seconds = timegm(time.utctimetuple())
+    except OverflowError:
+        raise ValueError(str(time)) from None
+    if not 0 <= seconds < _LATEST_SECONDS:
+        raise ValueError(str(time))
+    clock: Clock = "local" if time.tzinfo is None else "unix"
+    return GivenTime(clock, seconds * 10**9 + nanoseconds)
 
 
 def read_runs(path: Path) -> Given:
@@ -388,17 +415,20 @@ class RecordedLog:
     """The records of one log, one per moment.
 
     Attributes:
+        columns: Those that a report of a run is made from, each of shape (n,).
         times_ns: shape (n,), rising, since the first record.
         wall_ns: shape (n,), the same with the jumps of the clock that was read.
         error_seconds: shape (n,), half the width of the uncertainty of a time; NaN for an assumed
             one.
+        seconds_behind: shape (n,), how late a record was by its two clocks; NaN without both.
     """
 
     name: str
-    rows: pandas.DataFrame
+    columns: Mapping[str, Floats]
     times_ns: Integers
     wall_ns: Integers
     error_seconds: Floats
+    seconds_behind: Floats
     clock: LogClock
 
     @property
@@ -409,17 +439,15 @@ class RecordedLog:
     def cut(self, begin_ns: int, end_ns: int) -> WindowSlice:
         """Return the records of a window, and one neighbour on each side if there is one."""
         rows = self._around(begin_ns, end_ns)
-        part = self.rows.iloc[rows]
         columns = {}
-        for name in part.columns:
-            split = signals.split(name)
-            if split is None or split[0] not in _OF_RUNS:
-                continue
-            column = part[name].to_numpy(np.float64, na_value=np.nan)
+        for name, whole in self.columns.items():
+            column = whole[rows]
             if not np.isnan(column).all():
                 columns[name] = array("d", column.tobytes())
-        if late := _lateness(part):
-            columns[signals.LATE_SECONDS.column()] = array("d", [late]) * len(part)
+        behind = self.seconds_behind[rows]
+        late = regular_lateness(usual_lateness(behind[~np.isnan(behind)].tolist()))
+        if late:
+            columns[signals.LATE_SECONDS.column()] = array("d", [late]) * len(behind)
         return WindowSlice(
             array("q", self.times_ns[rows].tobytes()),
             array("q", self.wall_ns[rows].tobytes()),
@@ -444,50 +472,56 @@ class RecordedLog:
         return slice(max(first - 1, 0), last + 1)
 
 
-def _lateness(rows: pandas.DataFrame) -> float:
-    """Return how late records regularly were, by their prefix and the seconds that they print."""
-    both = rows[["received", "time"]].dropna()
-    received, printed = _nanoseconds(both["received"]), _nanoseconds(both["time"])
-    behind = list(map(seconds_behind, received.tolist(), printed.tolist()))
-    return regular_lateness(usual_lateness(behind))
+def recorded_logs(telemetry: LogTable, zone: tzinfo | None = None) -> list[RecordedLog]:
+    """Split a table into its logs that have records; the zone is that of printed times."""
+    logs = []
+    for number, name in enumerate(telemetry.logs):
+        rows = np.flatnonzero(telemetry.log == number)
+        if len(rows):
+            logs.append(_log(name, telemetry, rows, zone))
+    return logs
 
 
-def _nanoseconds(column: "pandas.Series[pandas.Timestamp]") -> Integers:
-    """Return times as nanoseconds since 1970; local ones as if they were UTC."""
-    times: Integers = column.to_numpy("datetime64[ns]").astype(np.int64)
-    return times
-
-
-def recorded_logs(telemetry: pandas.DataFrame, zone: tzinfo | None = None) -> list[RecordedLog]:
-    """Split a table of ``frames.read_log`` into its logs; the zone is that of printed times."""
-    logs = telemetry.groupby("log", sort=False, observed=True)
-    return [_log(str(name), rows, zone) for name, rows in logs]
-
-
-def _log(name: str, rows: pandas.DataFrame, zone: tzinfo | None) -> RecordedLog:
+def _log(name: str, telemetry: LogTable, rows: Integers, zone: tzinfo | None) -> RecordedLog:
     """Return the records of one log; of those at the same moment the first."""
-    times = np.rint(rows["elapsed_seconds"].to_numpy(np.float64) * 1e9).astype(np.int64)
-    steps = np.nan_to_num(rows["clock_step_seconds"].to_numpy(np.float64))
-    wall = times + np.rint(np.cumsum(steps) * 1e9).astype(np.int64)
+    elapsed, error, steps = [column[rows] for column in telemetry.times]
+    times = np.rint(elapsed * 1e9).astype(np.int64)
+    wall = times + np.rint(np.cumsum(np.nan_to_num(steps)) * 1e9).astype(np.int64)
     is_later = np.concatenate(([True], np.diff(times) > 0))
-    rows, times, wall = rows[is_later], times[is_later], wall[is_later]
-    error = rows["elapsed_error_seconds"].to_numpy(np.float64)
+    rows, times, wall, error = rows[is_later], times[is_later], wall[is_later], error[is_later]
+    columns: dict[str, Floats] = {}
+    for column, values in telemetry.values.items():
+        split = signals.split(column)
+        if split is not None and split[0] in _OF_RUNS:
+            columns[column] = values[rows]
+    received_ns, printed = telemetry.received_ns[rows], telemetry.printed_seconds[rows]
+    printed_ns = np.where(printed == ABSENT, ABSENT, printed * _SECOND_NS)
     clock = LogClock(
-        unix=_stretches(rows["received"], times, error),
-        local=_stretches(rows["time"], times, error),
+        unix=_stretches(received_ns, times, error),
+        local=_stretches(printed_ns, times, error, is_truncated=True),
         zone=zone,
         error_ns=0 if np.isnan(error[0]) else round(error[0] * 1e9),
     )
-    return RecordedLog(name, rows, times, wall, error, clock)
+    return RecordedLog(
+        name, columns, times, wall, error, _seconds_behind(received_ns, printed_ns), clock
+    )
+
+
+def _seconds_behind(received_ns: Integers, printed_ns: Integers) -> Floats:
+    """Return how late records were, by their prefix and the seconds that they print."""
+    behind = np.full(len(received_ns), np.nan)
+    for row in np.flatnonzero((received_ns != ABSENT) & (printed_ns != ABSENT)).tolist():
+        behind[row] = seconds_behind(int(received_ns[row]), int(printed_ns[row]))
+    return behind
 
 
 def _stretches(
-    column: "pandas.Series[pandas.Timestamp]", times: Integers, error: Floats
+    shown_ns: Integers, times: Integers, error: Floats, *, is_truncated: bool = False
 ) -> list[Stretch]:
-    """Return the stretches of a clock, whose column may lack some times."""
-    has = column.notna().to_numpy()
-    shown = _nanoseconds(column)[has]
-    is_whole = not np.any(shown % _SECOND_NS) and (column.name == "time" or len(shown) > 1)
+    """Return the stretches of a clock, which may lack some times; those printed are truncated."""
+    has = shown_ns != ABSENT
+    shown = shown_ns[has]
+    is_whole = not np.any(shown % _SECOND_NS) and (is_truncated or len(shown) > 1)
     found = stretches(times[has], shown, _SECOND_NS if is_whole else 0)
     if np.any(error[has] > 0):  # Times that were made from this clock have its error already.
         return [stretch._replace(error_ns=0) for stretch in found]
