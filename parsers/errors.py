@@ -1,11 +1,48 @@
-"""Every error type of the package."""
+"""Every error type of the package, and the command that installs what is missing."""
 
+import os
+import shlex
 import sys
+import sysconfig
+from pathlib import Path
 
-# The Debian package has an environment of its own, where a system's pip adds nothing.
-PIP_INSTALL = "pip install"
-if sys.prefix.startswith("/usr/lib/tegrascope/"):
-    PIP_INSTALL = "sudo /usr/lib/tegrascope/venv/bin/pip install"
+_PACKAGED = "/usr/lib/tegrascope"
+"""Where the Debian package has its environment, in which only root can install."""
+
+
+def pip_install(
+    python: str = sys.executable or "python3",
+    prefix: str = sys.prefix,
+    *,
+    is_environment: bool = sys.prefix != sys.base_prefix,
+    library: str = sysconfig.get_path("stdlib"),
+) -> str:
+    """Return the command that installs packages for an interpreter, by default for this one.
+
+    A bare ``pip`` may belong to another interpreter, and the one of Debian refuses to install.
+
+    Args:
+        library: Directory in which a system marks that its pip refuses (PEP 668).
+
+    >>> pip_install("/usr/lib/tegrascope/venv/bin/python", "/usr/lib/tegrascope/venv")
+    'sudo /usr/lib/tegrascope/venv/bin/pip install'
+    """
+    if prefix.startswith(f"{_PACKAGED}/"):
+        return f"sudo {_PACKAGED}/venv/bin/pip install"
+    # os.access never raises: this runs when the package is imported.
+    if not is_environment and os.access(Path(library, "EXTERNALLY-MANAGED"), os.R_OK):
+        return "python3 -m venv ENV, install tegrascope with ENV/bin/pip, and ENV/bin/pip install"
+    pip = Path(python).with_name("pip")
+    command = shlex.quote(str(pip))
+    if not os.access(pip, os.X_OK):
+        command = f"{shlex.quote(python)} -m pip"
+    if not os.access(prefix, os.W_OK):
+        command = f"sudo {command}"
+    return f"{command} install"
+
+
+PIP_INSTALL = pip_install()
+"""Begin of each remedy that installs a package."""
 
 
 class UserError(Exception):

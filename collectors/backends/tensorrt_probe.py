@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeInt
 
-from ...parsers.errors import BackendUnavailable, UserError
+from ...parsers.errors import PIP_INSTALL, BackendUnavailable, UserError
 from ...parsers.inference.events import Order
 from ...parsers.inference.placement import LayerAnswer, LayerAnswers
 from ...parsers.records import Record
@@ -32,7 +32,7 @@ MODULE = "tensorrt"
 _NO_MEMORY = re.compile(r"out of memory|cudaErrorMemoryAllocation", re.IGNORECASE)
 _INSTALL_TENSORRT = (
     "on a Jetson apt install python3-libnvinfer, in an environment made with"
-    " --system-site-packages; elsewhere pip install tensorrt"
+    f" --system-site-packages; elsewhere {PIP_INSTALL} tensorrt"
 )
 
 DlaPrecision = Literal["fp16", "int8"]

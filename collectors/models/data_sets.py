@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
-from ...parsers.errors import BackendUnavailable, UserError
+from ...parsers.errors import PIP_INSTALL, BackendUnavailable, UserError
 from ...parsers.inference.calibration import Preprocess
 from ..board.readers import free_memory
 from ..paths import exists, is_directory, is_file
@@ -191,7 +191,7 @@ def _open_image(file: Path, mode: str) -> "Image":
         from PIL import Image
     except ModuleNotFoundError:
         raise BackendUnavailable(
-            f"{file} is an image, and pillow is not installed", "pip install pillow"
+            f"{file} is an image, and pillow is not installed", f"{PIP_INSTALL} pillow"
         ) from None
     try:
         with Image.open(file) as image:

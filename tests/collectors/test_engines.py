@@ -10,7 +10,7 @@ from tegrascope.collectors.backends.base import Inferring, SelfTimed, input_shap
 from tegrascope.collectors.backends.onnxruntime import OnnxRuntime
 from tegrascope.collectors.catalog import BACKENDS, find_backend
 from tegrascope.collectors.models.files import find_model
-from tegrascope.parsers.errors import BackendUnavailable, UserError
+from tegrascope.parsers.errors import PIP_INSTALL, BackendUnavailable, UserError
 from tegrascope.parsers.inference.events import Order
 from tests.fakes.fake_cuda import install_cuda
 from tests.fakes.fake_device import FakeDevice
@@ -78,7 +78,8 @@ def test_a_missing_library_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(BackendUnavailable) as caught:
         find_backend("onnxruntime")()
-    assert str(caught.value) == ("onnxruntime is not installed: pip install onnx onnxruntime")
+    assert caught.value.message == "onnxruntime is not installed"
+    assert caught.value.remedy == f"{PIP_INSTALL} onnx onnxruntime"
 
 
 @pytest.mark.parametrize("device", ["gpu", "dla0", "npu"])

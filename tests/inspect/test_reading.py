@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from tegrascope.collectors.models.files import external_files, read_graph_apart
 from tegrascope.collectors.models.onnx_graph import read_graph
-from tegrascope.parsers.errors import UnreadableError, UserError
+from tegrascope.parsers.errors import PIP_INSTALL, UnreadableError, UserError
 from tegrascope.parsers.onnx import KEPT_BYTES, slim, write_varint
 
 from .made import FLOAT, axes, model, node, one
@@ -205,7 +205,7 @@ def test_a_missing_package_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(UserError, match="onnx is not installed") as raised:
         read_graph_apart(path)
-    assert raised.value.remedy == "pip install onnx onnxruntime"
+    assert raised.value.remedy == f"{PIP_INSTALL} onnx onnxruntime"
 
 
 def test_a_child_reads_as_this_process_does(tmp_path):

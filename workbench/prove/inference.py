@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from ...parsers.errors import PIP_INSTALL
 from ...parsers.values import DLAS
 from .belief import (
     DLA_REMEDY,
@@ -131,7 +132,7 @@ def old_cuda_python(board: Evidence, build: Evidence) -> Decision:
     """An engine is built and runs with a binding from before ``cuda.bindings``."""
     version = board.value("^cuda_python$") or "None"
     if not re.match(r"11\.|12\.[012]\.", version):
-        return not_here(f"cuda-python is {version}", "pip install 'cuda-python<12.3'")
+        return not_here(f"cuda-python is {version}", f"{PIP_INSTALL} 'cuda-python<12.3'")
     return _built(build) or proved(f"cuda-python {version} ran an engine")
 
 

@@ -10,7 +10,7 @@ from statistics import median
 from ...collectors.board.boards import find_rail_rule
 from ...collectors.board.readers import clock_of
 from ...parsers import nvpmodel
-from ...parsers.errors import ParseError
+from ...parsers.errors import PIP_INSTALL, ParseError
 from ...parsers.records import Sample
 from ...parsers.signals import GPU_FREQUENCY
 from ...parsers.tegrastats import parse_line
@@ -351,7 +351,7 @@ def _given(board: Evidence, nvml: Evidence, *modules: str) -> list[str]:
     if not re.search("|".join(modules or ("None", "Thor")), str(board.value("^module$"))):
         raise Unseen(not_here("this is believed of other boards", "use the board that it names"))
     if not list(nvml.items(r"facts\.(gives|lacks)")):
-        raise Unseen(not_here("NVML gave no sample", "pip install nvidia-ml-py; nvidia-smi"))
+        raise Unseen(not_here("NVML gave no sample", f"{PIP_INSTALL} nvidia-ml-py; nvidia-smi"))
     return nvml.texts(r"facts\.gives\.\d+$")
 
 
