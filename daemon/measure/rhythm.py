@@ -48,6 +48,8 @@ _PHASE_BINS = 48
 _BY_CHANCE = 3.0
 # Concentration of the moves from sample to sample, above which phases drift and do not jump.
 _DRIFTS, _DRIFTS_SLOWLY = 0.25, 0.9
+# The same for a lock: below, a phase is forgotten within two samples, which a wider interval covers.
+_KEEPS_STEP = 0.5
 _PARTS_OF_A_CYCLE = 4
 # Samples follow a cycle that is longer than so many intervals.
 _LONG_CYCLE = 4
@@ -133,9 +135,11 @@ def aliased(
     their rhythm is looked for in the starts themselves: a beat of at most 1.5 cycles in the window,
     which no mean removes.
 
-    Rayleigh's test assumes independent phases. Samples that nearly keep step have slowly drifting
-    phases, so many more than one run in a hundred is flagged there. This is correct: such samples
-    saw some moments of the inference more often, and their mean is off by more than it seems.
+    Rayleigh's test assumes independent phases, and only phases that are not can be concentrated by
+    more than chance. So it counts where a phase follows from the one before: samples that nearly
+    keep step saw some moments of the inference more often, and their mean is off by more than it
+    seems. Where a phase is soon forgotten, one run in a hundred would look concentrated too. The
+    scatter of the readings covers that, and the beats of ``folded_rhythm`` what it does not.
 
     Fewer than ten phases show nothing. Nor do cycles under 5 ms: a reading is some milliseconds
     older than its arrival and lasts about one, so it meets a short cycle anywhere. Only the arrival
@@ -157,8 +161,13 @@ def aliased(
     phases = cycle_phases(times_ns, starts_ns)
     if len(phases) < ALIAS_SAMPLES:
         return False
+    moves = differences(phases)
     for harmonic in range(1, ALIAS_HARMONICS + 1):
-        if rayleigh_probability(phases, harmonic) < ALIAS_PROBABILITY / ALIAS_HARMONICS:
+        keeps_step = _concentration(moves, harmonic) > _KEEPS_STEP
+        if (
+            keeps_step
+            and rayleigh_probability(phases, harmonic) < ALIAS_PROBABILITY / ALIAS_HARMONICS
+        ):
             return True
     return False
 

@@ -60,6 +60,21 @@ def test_cycles_shorter_than_a_reading_are_not_aliased():
     assert evenly_spaced(window, 15_000) == []
 
 
+@pytest.mark.parametrize("cycle_ms", [11.557, 17.03, 25.64])
+def test_samples_at_moments_of_their_own_are_not_aliased(cycle_ms):
+    """tegrastats reads for 6 to 22 ms: the next sample is anywhere in a cycle of about that."""
+    flagged = 0
+    for seed in range(200):
+        chance = random.Random(seed)
+        starts = [round(1e6 * cycle_ms * (number + chance.random() / 50)) for number in range(900)]
+        time, times = 0.0, []
+        while time < min(starts[-1], 10.1e9):
+            time += 1e6 * (83 + chance.uniform(6, 22))
+            times.append(round(time))
+        flagged += aliased(times, starts)
+    assert flagged == 0
+
+
 def test_a_long_inference_sampled_often_is_not_aliased():
     """Many samples within each inference see all of it."""
     assert not aliased(samples(0.103, 60, jitter=0.003), starts(1.7, count=40))
