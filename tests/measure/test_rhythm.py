@@ -62,7 +62,7 @@ def test_cycles_shorter_than_a_reading_are_not_aliased():
 
 @pytest.mark.parametrize("cycle_ms", [11.557, 17.03, 25.64])
 def test_samples_at_moments_of_their_own_are_not_aliased(cycle_ms):
-    """tegrastats reads for 6 to 22 ms: the next sample is anywhere in a cycle of about that."""
+    """A reading of tegrastats takes 6 to 22 ms: the next sample is anywhere in such a cycle."""
     flagged = 0
     for seed in range(200):
         chance = random.Random(seed)
