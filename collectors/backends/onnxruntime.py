@@ -18,7 +18,7 @@ class OnnxRuntime(Inferring):
 
     devices = ("cpu",)
     packages = ("onnxruntime", "onnxruntime-gpu")
-    install = f"{PIP_INSTALL} onnx onnxruntime"
+    install = f"{PIP_INSTALL} onnxruntime"
 
     def __init__(self) -> None:
         try:

@@ -19,12 +19,11 @@ from typing import Any
 
 from ..files import open_regular, write_atomic
 from ..paths import is_file
+from . import onnx_writer
 from .files import BUILTIN_MODELS, GENERATOR_VERSION, MISSING_PACKAGE, SEED, builtin_path
 
 try:
     import numpy
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
 except ModuleNotFoundError as error:
     if __name__ != "__main__":
         raise
@@ -33,7 +32,7 @@ except ModuleNotFoundError as error:
 
 # The oldest pair that has everything needed, and that TensorRT 8.6 and ONNX Runtime 1.17 read.
 _OPSET, _IR_VERSION = 13, 8
-_CLASSES = 1000
+CLASSES = 1000
 
 
 class GraphBuilder:
@@ -46,8 +45,8 @@ class GraphBuilder:
     """
 
     def __init__(self, seed: int, dtype: str = "<f4") -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
+        self._nodes: list[onnx_writer.Pieces] = []
+        self._weights: list[onnx_writer.Pieces] = []
         self._dtype = dtype
         self._random = numpy.random.RandomState(seed)  # its stream never changes
 
@@ -56,9 +55,10 @@ class GraphBuilder:
         drawn = (self._random.random_sample(shape) * 2.0 - 1.0) * bound
         return self.constant(name, drawn.astype("<f4"))
 
-    def constant(self, name: str, value: Any) -> str:
-        """Add a number, or an array of numbers, in the type of the weights."""
-        self.weights.append(numpy_helper.from_array(numpy.array(value).astype(self._dtype), name))
+    def constant(self, name: str, value: Any, dtype: str | None = None) -> str:
+        """Add a number, or an array of numbers, in the type of the weights or in another one."""
+        array = numpy.array(value).astype(dtype or self._dtype)
+        self._weights.append(onnx_writer.tensor(name, array))
         return name
 
     def weight_and_bias(self, name: str, shape: tuple[int, ...], gain: float) -> list[str]:
@@ -69,10 +69,23 @@ class GraphBuilder:
             self.uniform(f"{name}.bias", shape[:1], 0.05),
         ]
 
-    def add(self, operation: str, name: str, inputs: list[str], **attributes: Any) -> str:
+    def add(
+        self, operation: str, name: str, inputs: list[str], **attributes: onnx_writer.Attribute
+    ) -> str:
         """Add any node with one output, which has the node's name."""
-        self.nodes.append(helper.make_node(operation, inputs, [name], name=name, **attributes))
+        self.add_node(operation, name, inputs, [name], **attributes)
         return name
+
+    def add_node(
+        self,
+        operation: str,
+        name: str,
+        inputs: list[str],
+        outputs: list[str],
+        **attributes: onnx_writer.Attribute,
+    ) -> None:
+        """Add any node."""
+        self._nodes.append(onnx_writer.node(operation, inputs, outputs, name, attributes))
 
     def convolution(
         self,
@@ -110,9 +123,30 @@ class GraphBuilder:
 
     def scores(self, name: str, source: str, channels: int) -> None:
         """Add the fully connected layer that returns ``scores``."""
-        weights = self.weight_and_bias(name, (_CLASSES, channels), 1.0)
-        self.nodes.append(
-            helper.make_node("Gemm", [source, *weights], ["scores"], name=name, transB=1)
+        weights = self.weight_and_bias(name, (CLASSES, channels), 1.0)
+        self.add_node("Gemm", name, [source, *weights], ["scores"], transB=1)
+
+    def model(
+        self,
+        name: str,
+        image_sides: tuple[int | str, int | str],
+        output: str,
+        output_shape: tuple[int, ...],
+        *,
+        opset: int = _OPSET,
+    ) -> bytes:
+        """Return the file of a model with a dynamic batch, from ``image`` to one output.
+
+        Args:
+            output_shape: Without the batch.
+        """
+        image = onnx_writer.value_info("image", self._dtype, ["batch", 3, *image_sides])
+        result = onnx_writer.value_info(output, self._dtype, ["batch", *output_shape])
+        return onnx_writer.model(
+            onnx_writer.graph(name, self._nodes, self._weights, [image], [result]),
+            ir_version=_IR_VERSION,
+            opset=opset,
+            producer=("tegrascope", str(GENERATOR_VERSION)),
         )
 
 
@@ -200,21 +234,12 @@ _MODELS: Mapping[str, tuple[int, Callable[[GraphBuilder], None], str]] = {
 }
 
 
-def make_model(name: str, seed: int = SEED) -> onnx.ModelProto:
-    """Return a built-in model with a dynamic batch, from ``image`` to ``scores``."""
+def make_model(name: str, seed: int = SEED) -> bytes:
+    """Return the file of a built-in model."""
     side, add_layers, dtype = _MODELS[name]
     graph = GraphBuilder(seed, dtype)
     add_layers(graph)
-    kind = TensorProto.FLOAT if dtype == "<f4" else TensorProto.FLOAT16
-    image = helper.make_tensor_value_info("image", kind, ["batch", 3, side, side])
-    scores = helper.make_tensor_value_info("scores", kind, ["batch", _CLASSES])
-    return helper.make_model(
-        helper.make_graph(graph.nodes, name, [image], [scores], graph.weights),
-        producer_name="tegrascope",
-        producer_version=str(GENERATOR_VERSION),
-        ir_version=_IR_VERSION,
-        opset_imports=[helper.make_opsetid("", _OPSET)],
-    )
+    return graph.model(name, (side, side), "scores", (CLASSES,))
 
 
 def ensure_model(name: str, directory: Path, seed: int = SEED) -> Path:
@@ -230,7 +255,7 @@ def ensure_model(name: str, directory: Path, seed: int = SEED) -> Path:
     with os.fdopen(open_regular(path.with_suffix(".lock"), flags), "rb+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not is_file(path):
-            write_atomic(path, make_model(name, seed).SerializeToString(deterministic=True))
+            write_atomic(path, make_model(name, seed))
     return path
 
 

@@ -1,6 +1,6 @@
 """Model files: a path or a built-in model, its weights, its digest, and its graph.
 
-Work that needs the package onnx happens in children.
+Work that needs numpy or the package onnx happens in children.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ MISSING_PACKAGE = 3
 _SHOWN_CHARACTERS = 200
 # ResNet-50 takes some seconds on a board.
 _GENERATE_SECONDS = 600.0
-INSTALL = f"{PIP_INSTALL} onnx onnxruntime"
+INSTALL_ONNX = f"{PIP_INSTALL} onnx"
 
 
 def builtin_path(name: str, directory: Path, seed: int = SEED) -> Path:
@@ -54,7 +54,7 @@ def find_model(model: str, directory: Path) -> Path:
 
     Raises:
         UserError: The model does not exist, or could not be generated.
-        BackendUnavailable: The package that generates models is not installed.
+        BackendUnavailable: numpy, which draws the weights of built-in models, is not installed.
     """
     if not model.startswith(BUILTIN_PREFIX):
         path = Path(model).expanduser()
@@ -87,7 +87,7 @@ def _generate(name: str, directory: Path) -> None:
         raise UserError(what, str(error)) from None
     errors = done.stderr.decode("utf-8", "replace").strip()
     if done.returncode == MISSING_PACKAGE:
-        raise BackendUnavailable(errors, INSTALL)
+        raise BackendUnavailable(errors, f"{PIP_INSTALL} numpy")
     if done.returncode != 0:
         words = errors.splitlines() or [f"exit status {done.returncode}"]
         raise UserError(what, words[-1])

@@ -22,7 +22,7 @@ from ...parsers.errors import UserError
 from ...parsers.onnx import slim
 from ...parsers.onnx.graph import LONGEST_VALUES, SUBGRAPH, Attribute, Graph, Node, Shape, Tensor
 from ..paths import is_file
-from .files import INSTALL, GraphAnswer, external_files
+from .files import INSTALL_ONNX, GraphAnswer, external_files
 
 try:
     import numpy
@@ -32,7 +32,7 @@ try:
 except ModuleNotFoundError:
     if __name__ != "__main__":
         raise
-    print(GraphAnswer(problem="onnx is not installed", remedy=INSTALL).model_dump_json())
+    print(GraphAnswer(problem="onnx is not installed", remedy=INSTALL_ONNX).model_dump_json())
     sys.exit()
 
 _AGAIN = "export the model again"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.values import some_of
-from .files import INSTALL
+from .files import INSTALL_ONNX
 
 _Q, _DQ = "QuantizeLinear", "DequantizeLinear"
 # These only move values, so what goes in and what comes out have one scale.
@@ -55,7 +55,7 @@ def translate(path: Path) -> Translated:
         import onnx
     except ModuleNotFoundError:
         what = f"{path.name} has Q/DQ nodes, and onnx, which translates them, is not installed"
-        raise BackendUnavailable(what, INSTALL) from None
+        raise BackendUnavailable(what, INSTALL_ONNX) from None
     model = onnx.load(path)
     scales, notes = _Translation(model.graph, path.name).run()
     try:

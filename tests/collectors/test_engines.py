@@ -79,7 +79,7 @@ def test_a_missing_library_says_how_to_install_it(monkeypatch):
     with pytest.raises(BackendUnavailable) as caught:
         find_backend("onnxruntime")()
     assert caught.value.message == "onnxruntime is not installed"
-    assert caught.value.remedy == f"{PIP_INSTALL} onnx onnxruntime"
+    assert caught.value.remedy == f"{PIP_INSTALL} onnxruntime"
 
 
 @pytest.mark.parametrize("device", ["gpu", "dla0", "npu"])

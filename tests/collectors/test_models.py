@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tegrascope.collectors.models import onnx_writer
 from tegrascope.collectors.models.files import BUILTIN_MODELS, builtin_path, find_model, sha256_of
 from tegrascope.parsers.errors import BackendUnavailable, UserError
 
@@ -109,22 +110,64 @@ def test_two_processes_may_generate_at_once(tmp_path):
 
 
 @pytest.fixture
-def without_onnx(tmp_path, monkeypatch):
-    """Let children find a package onnx that is not installed."""
-    (tmp_path / "onnx.py").write_text("raise ModuleNotFoundError(name='onnx')")
+def hide_package(tmp_path, monkeypatch):
+    """Return a function by which children find that a package is not installed."""
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     monkeypatch.setenv("PYTHONPATH", path)
 
+    def hide(name):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError(name={name!r})")
 
-@pytest.mark.usefixtures("without_onnx")
-def test_only_generating_needs_onnx(tmp_path):
-    with pytest.raises(
-        BackendUnavailable, match=r"onnx is not installed: .*pip install onnx onnxruntime"
-    ):
+    return hide
+
+
+def test_only_generating_needs_numpy(tmp_path, hide_package):
+    hide_package("numpy")
+    with pytest.raises(BackendUnavailable, match=r"^numpy is not installed: .*pip install numpy$"):
         find_model("builtin:mobilenet", tmp_path)
     cached = builtin_path("mobilenet", tmp_path)
     cached.touch()
     assert find_model("builtin:mobilenet", tmp_path) == cached
+
+
+def test_generating_needs_no_onnx(tmp_path, hide_package):
+    hide_package("onnx")
+    path = find_model("builtin:mobilenet", tmp_path)
+    assert sha256_of(path) == DIGESTS["mobilenet"]
+
+
+def test_a_file_has_the_bytes_that_the_package_onnx_writes():
+    attributes = {"ints": [0, -1, 300], "number": -(1 << 40), "word": "größer", "ratio": 1e-6}
+    weights = {
+        "single": numpy.array([[1.5, -2.0]], "<f4"),
+        "half": numpy.array(0.1, "<f2"),
+        "long": numpy.array([1, -1], "<i8"),
+        "short": numpy.array([-128, 127], "|i1"),
+    }
+    helper = onnx.helper
+    graph = helper.make_graph(
+        [helper.make_node("Op", ["image", ""], ["a", "b"], name="first", **attributes)],
+        "small",
+        [helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, ["batch", 3, 200])],
+        [helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT16, [])],
+        [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    expected = helper.make_model(
+        graph,
+        producer_name="a program",
+        producer_version="12",
+        ir_version=8,
+        opset_imports=[helper.make_opsetid("", 13)],
+    )
+    graph_content = onnx_writer.graph(
+        "small",
+        [onnx_writer.node("Op", ["image", ""], ["a", "b"], "first", attributes)],
+        [onnx_writer.tensor(name, array) for name, array in weights.items()],
+        [onnx_writer.value_info("image", "<f4", ["batch", 3, 200])],
+        [onnx_writer.value_info("scores", "<f2", [])],
+    )
+    written = onnx_writer.model(graph_content, ir_version=8, opset=13, producer=("a program", "12"))
+    assert written == expected.SerializeToString(deterministic=True)
 
 
 def test_a_cache_that_cannot_be_written_is_reported(tmp_path):

@@ -339,7 +339,7 @@ def check_inference(context: Context) -> Iterator[Finding]:
         yield Check("onnxruntime", version=version).good(f"ONNX Runtime {version}")
     else:
         message = "no ONNX Runtime (only workloads on the CPU need it)"
-        yield Check("onnxruntime").note(message, f"{PIP_INSTALL} onnx onnxruntime")
+        yield Check("onnxruntime").note(message, f"{PIP_INSTALL} onnxruntime")
 
 
 def _judge_trtexec(machine: Machine, needed: bool) -> Finding:

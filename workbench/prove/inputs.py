@@ -7,10 +7,8 @@ import sys
 from pathlib import Path
 
 import numpy
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
-from ...collectors.models.builtin import GraphBuilder
+from ...collectors.models.builtin import CLASSES, GraphBuilder
 
 _SIDE = 64
 
@@ -38,10 +36,9 @@ def _quantised(graph: GraphBuilder, last: str) -> str:
 
     def pair(name: str, source: str, scale: float | list[float], axis: int) -> str:
         scales = graph.constant(f"{name}.scale", scale)
-        zeros = numpy.zeros(numpy.shape(scale), numpy.int8)
-        graph.weights.append(numpy_helper.from_array(zeros, f"{name}.zero"))
+        zeros = graph.constant(f"{name}.zero", numpy.zeros(numpy.shape(scale)), "|i1")
         for operation in ("QuantizeLinear", "DequantizeLinear"):
-            ends = [source, scales, f"{name}.zero"]
+            ends = [source, scales, zeros]
             source = graph.add(operation, f"{name}.{operation}", ends, axis=axis)
         return source
 
@@ -66,15 +63,11 @@ def main(directory: Path) -> None:
         graph = GraphBuilder(seed=1)
         last = graph.add("Relu", "first", [graph.convolution("stem", "image", (3, 16, 3))])
         graph.classifier(add(graph, last), 16)
-        sides = ["height", "width"] if name == "open" else [_SIDE, _SIDE]
-        image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, *sides])
-        scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 1000])
-        made = helper.make_model(
-            helper.make_graph(graph.nodes, name, [image], [scores], graph.weights),
-            ir_version=8,
-            opset_imports=[helper.make_opsetid("", 13)],
-        )
-        onnx.save(made, directory / f"{name}.onnx")
+        sides: tuple[int | str, int | str] = (_SIDE, _SIDE)
+        if name == "open":
+            sides = ("height", "width")
+        model = graph.model(name, sides, "scores", (CLASSES,))
+        (directory / f"{name}.onnx").write_bytes(model)
     drawn = numpy.random.RandomState(1).random_sample((8, 3, 160, 160))
     numpy.save(directory / "inputs.npy", drawn.astype("<f4"))
 

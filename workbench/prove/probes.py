@@ -491,7 +491,7 @@ def _inputs(board: BoardAccess, seconds: float) -> Evidence:
         link.symlink_to(libraries[0])
     made = board.run(python_child(f"{__package__}.inputs", str(board.work), name="inputs"), seconds)
     if made.status != 0:
-        raise Absent("the models were not made: onnx is missing", f"{PIP_INSTALL} onnx onnxruntime")
+        raise Absent("the models were not made: numpy is missing", f"{PIP_INSTALL} numpy")
     return Evidence(lines=(f"plugin library: {bool(libraries)}",), status=made.status)
 
 

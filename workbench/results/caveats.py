@@ -87,7 +87,7 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
     "unchecked_outputs": (
         "its outputs were not checked: {reason}",
         "the reference needs ONNX Runtime, with all operators of the model:"
-        f" {PIP_INSTALL} onnx onnxruntime",
+        f" {PIP_INSTALL} onnxruntime",
     ),
     "meaningless_outputs": (
         "its outputs mean nothing, because {reason}; its speed is meaningful",
