@@ -8,13 +8,15 @@ import os
 import resource
 import stat
 import sys
+from collections.abc import Callable
 from datetime import datetime, timezone
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ... import __version__
 from ...parsers.errors import UsageError, UserError
-from ...parsers.values import printable
+from ...parsers.values import printable, some_of
 from ..session.process_signals import Signals
 from ..terminal import BAD_CONFIG, discard
 from . import Options
@@ -40,6 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         config = _load(arguments)
+        limitation = None
+        if arguments.demo:
+            config, limitation = without_missing_packages(config)
         web_file = config.http.web_config_file
         rules = None
         if web_file is not None:
@@ -59,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Console(level=arguments.log_level, as_json=arguments.log_format == "json")
     with bind(config.http.listen) as listener:
-        service = Service(config, arguments.state_dir, listener, rules=rules)
+        service = Service(config, arguments.state_dir, listener, rules=rules, limitation=limitation)
         if arguments.config:
             service.load_config = lambda: _load(arguments)
         try:
@@ -131,6 +136,38 @@ def _load(arguments: argparse.Namespace) -> "Config":
     return config.model_copy(update={"http": http})
 
 
+def without_missing_packages(
+    config: "Config", find: Callable[[str], object] = find_spec
+) -> "tuple[Config, str | None]":
+    """Return the demo without the workloads whose Python package is missing, and how to add them.
+
+    ``make run LIGHT=1`` installs no ONNX Runtime. A workload that fails at each run would look like
+    an error of the product.
+
+    Args:
+        find: Returns None for the name of a package that cannot be imported.
+    """
+    from ...collectors.catalog import find_backend
+
+    possible: list[Workload] = []
+    left_out: list[str] = []
+    remedy = ""
+    for workload in config.workloads:
+        backend = find_backend(workload.backend_in_force)
+        if backend.packages and not any(find(package) for package in backend.packages):
+            left_out.append(workload.name)
+            remedy = backend.install
+        else:
+            possible.append(workload)
+    if not left_out:
+        return config, None
+    limitation = (
+        f"real inference on this CPU is left out ({some_of(left_out)}):"
+        f" make run, or {remedy}, adds it"
+    )
+    return config.model_copy(update={"workloads": tuple(possible)}), limitation
+
+
 class _JsonFormatter(logging.Formatter):
     """One JSON object per record, as log collectors read it."""
 
@@ -182,7 +219,7 @@ class Console(logging.Handler):
 
 
 def first_screen(service: "Service", state_dir: Path) -> list[str]:
-    """Return the first lines for a person: page, sources, workloads."""
+    """Return the first lines for a person: page, sources, workloads, and what the demo lacks."""
     config, telemetry = service.config, service.config.telemetry
     heading = f"tegrascope {__version__}"
     if service.live.snapshot.environment.simulated:
@@ -200,6 +237,8 @@ def first_screen(service: "Service", state_dir: Path) -> list[str]:
     for number, workload in enumerate(config.workloads):
         parts = (workload.name, workload.device, workload.backend_in_force, _start_of(workload))
         lines.append(f"  {'workloads' if number == 0 else '':10} {' · '.join(parts)}")
+    if service.limitation is not None:
+        lines.append(f"  note       {service.limitation}")
     return lines
 
 

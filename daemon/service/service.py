@@ -111,16 +111,19 @@ class Service:
         clock: Clock = SYSTEM_CLOCK,
         rules: "WebRules | None" = None,
         periods: Periods | None = None,
+        limitation: str | None = None,
     ) -> None:
         """Open the store and create the parts; nothing runs before ``start``.
 
         ``state_dir`` has runs, models and the token. ``rules`` are those of the web configuration.
+        ``limitation`` is a sentence on what this configuration leaves out, for the page.
         While its disk is full or read-only, the daemon works without it.
 
         Raises:
             UserError: The state directory is not for this user, or another daemon has it.
         """
         self.config = config
+        self.limitation = limitation
         self.url = url_of(listener, tls=rules is not None and rules.has_tls)
         self.load_config: Callable[[], Config] | None = None
         self._listener, self._rules, self._state_dir = listener, rules, state_dir
@@ -334,7 +337,7 @@ class Service:
 
     def note(self) -> str | None:
         """Return the limitations of a daemon that is ready, or ``None``."""
-        notes = [self._store.note]
+        notes = [self.limitation, self._store.note]
         if self._history.unreadable:
             notes.append(f"{self._history.unreadable} stored run(s) cannot be read and are skipped")
         if any(source.lacks_root for source in self.live.snapshot.sources):

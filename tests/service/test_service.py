@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
+from tegrascope.daemon.commands.run import first_screen, without_missing_packages
 from tegrascope.daemon.measure.timeline import SealedBlock
 from tegrascope.daemon.service.service import Periods, Service
 from tegrascope.daemon.session.telemetry import board_root, open_companions
@@ -19,7 +20,7 @@ from tegrascope.daemon.settings.config import Config, Telemetry
 from tegrascope.daemon.settings.file import load_config
 from tegrascope.daemon.store.history import History
 from tegrascope.daemon.web.server import bind
-from tegrascope.parsers.errors import UserError
+from tegrascope.parsers.errors import PIP_INSTALL, UserError
 from tests.fakes.board_tree import set_powered, write_board
 from tests.fakes.processes import Stopwatch, until
 
@@ -294,6 +295,28 @@ def test_locked_store_does_not_hold_up_the_end(service_of):
         watch = Stopwatch()
         service.stop()
         assert watch.seconds < 3
+
+
+def test_demo_without_onnx_runtime_has_its_simulated_workloads_and_says_how_to_add_the_real_one(
+    service_of,
+):
+    config = Config.model_validate(
+        SIMULATED
+        | {
+            "workloads": [
+                {"name": "tool", "command": "/bin/true"},
+                {"name": "real", "model": "builtin:mobilenet", "device": "cpu"},
+            ]
+        }
+    )
+    whole, limitation = without_missing_packages(config, find={"onnxruntime": "a module"}.get)
+    assert (whole, limitation) == (config, None)
+    lighter, limitation = without_missing_packages(config, find={}.get)
+    assert [workload.name for workload in lighter.workloads] == ["tool"]
+    assert f"(real): make run, or {PIP_INSTALL} onnxruntime, adds it" in limitation
+    service = service_of(lighter.model_dump(), limitation=limitation)
+    assert service.note() == limitation
+    assert first_screen(service, Path("state"))[-1] == f"  note       {limitation}"
 
 
 def test_daemon_starts_on_a_damaged_store_and_says_so(service_of, tmp_path):
