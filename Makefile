@@ -1,16 +1,25 @@
 # Everything a newcomer needs: `make run`, `make test`. Needs python3 >= 3.10 with venv.
+# A pipe fails if any of its programs fails; dash has no such option.
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 VENV ?= .venv
+# `make run LIGHT=1` installs neither ONNX Runtime nor numpy: the demo without its real inference.
+LIGHT ?= 0
 # Many tests wait for real programs: four at a time keep two cores busy.
 JOBS ?= 4
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
+PIP := PIP_PROGRESS_BAR=off $(BIN)/python -m pip --disable-pip-version-check --no-input
+# Of what pip prints: what takes long on a slow line, and that it is there.
+PROGRESS := sed -un -e 's/^ *Downloading \(.*\/\)*\([A-Za-z0-9_.]*\)-.* (\([0-9.]* MB\)).*/  \2 \3/p' \
+  -e 's/^Installing collected packages.*/  all is here, and is unpacked/p'
 SOURCES := $(wildcard *.py) parsers collectors daemon workbench tests packaging tools
 
 .PHONY: run test test-system check dev format lint types imports doctest golden dashboards docs schemas fleet bench coverage-campaign live-truth server-truth screenshots deb release clean
 
-run: $(VENV)/.run
-	$(BIN)/tegrascope run --demo --state-dir .state
+# The demo; on another port with `make run RUN='--listen 127.0.0.1:9755'`.
+run: $(VENV)/$(if $(filter-out 0,$(LIGHT)),.light,.run)
+	$(BIN)/tegrascope run --demo --state-dir .state $(RUN)
 
 test: dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m 'not system'
@@ -96,7 +105,8 @@ release: dev
 clean:
 	rm -rf $(VENV) .dev build dist *.egg-info
 
-# Pip is the last thing that comes into a new environment: where it is, the rest is too.
+# Pip is the last thing that comes into a new environment: where it is, the rest is too. Python 3.10
+# and 3.11 bring setuptools as well, 9 MB: a build takes its own.
 $(BIN)/pip:
 	@$(PYTHON) -c 'pass' || \
 	  { echo "$(PYTHON) does not start: name another one with make PYTHON=/path/to/python3" >&2; exit 1; }
@@ -105,23 +115,31 @@ $(BIN)/pip:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "python3 has no venv: apt install python3-venv" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) -qq uninstall --yes setuptools
 
 # Without a network it will do that all requirements are there, though pyproject.toml is newer.
 define install
-@echo "installs into $(VENV): about $(2) MB, some minutes on a slow line" >&2
-@$(PIP) install -e '.[$(1)]' || { \
+@echo "installs into $(VENV): downloads about $(2) MB, which become $(3) MB" >&2
+@$(PIP) install -e '.$(if $(1),[$(1)])' | $(PROGRESS) >&2 || { \
   needed=$$($(BIN)/python -c "import sys; \
     toml = __import__('tomllib' if sys.version_info > (3, 11) else 'tomli'); \
     told = toml.load(open('pyproject.toml', 'rb'))['project']; \
-    print(*told['dependencies'], *told['optional-dependencies']['$(1)'], sep='\n')") && \
-  echo "$$needed" | $(PIP) install --no-index -r /dev/stdin && \
+    print(*told['dependencies'], *told['optional-dependencies'].get('$(1)', ()), sep='\n')") && \
+  echo "$$needed" | $(PIP) -qq install --no-index -r /dev/stdin && \
   echo "continues with what $(VENV) has" >&2; }
 endef
 
-$(VENV)/.run: $(BIN)/pip pyproject.toml
-	$(call install,onnx,240)
+# Python compiles what the demo imports. To compile all that is installed takes longer, and more room.
+$(VENV)/.light $(VENV)/.run: export PIP_COMPILE := 0
+
+$(VENV)/.light: $(BIN)/pip pyproject.toml
+	$(call install,,20,45)
 	@touch $@
 
+$(VENV)/.run: $(BIN)/pip pyproject.toml
+	$(call install,onnxruntime,60,190)
+	@touch $@ $(VENV)/.light
+
 $(VENV)/.dev: $(BIN)/pip pyproject.toml
-	$(call install,dev,620)
-	@touch $@ $(VENV)/.run
+	$(call install,dev,220,1100)
+	@touch $@ $(VENV)/.run $(VENV)/.light

@@ -199,8 +199,51 @@ def test_set_up_is_not_done_twice(tmp_path):
     (tmp_path / ".run").touch()
     assert "install" not in make("-n", "run", f"VENV={tmp_path}").stdout
     os.utime(tmp_path / ".run", (0, 0))
-    assert "pip --" in (again := make("-n", "run", f"VENV={tmp_path}").stdout)
-    assert "install -e '.[onnx]'" in again
+    assert "install -e '.[onnxruntime]'" in make("-n", "run", f"VENV={tmp_path}").stdout
+
+
+@needs_make
+def test_light_set_up_is_completed_by_a_full_one_and_needs_nothing_after_it(tmp_path):
+    python = tmp_path / "bin/python"
+    python.parent.mkdir()
+    (tmp_path / "bin/pip").touch()
+    python.write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\n')
+    python.chmod(0o755)
+    program = tmp_path / "bin/tegrascope"
+    program.write_text(f"#!/bin/sh\necho ran >>{tmp_path}/asked\n")
+    program.chmod(0o755)
+    for arguments in (("LIGHT=1",), (), ("LIGHT=1",), ("LIGHT=0",)):
+        make("run", f"VENV={tmp_path}", *arguments).check_returncode()
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert [words.partition(" install ")[2] or words for words in asked] == [
+        *("-e .", "ran"),
+        *("-e .[onnxruntime]", "ran"),
+        *("ran", "ran"),
+    ]
+
+
+@needs_make
+def test_set_up_names_each_large_download_when_it_begins(tmp_path):
+    python = tmp_path / "bin/python"
+    python.parent.mkdir()
+    (tmp_path / "bin/pip").touch()
+    lines = (
+        "Collecting numpy>=1.26 (from tegrascope==0.2.0)",
+        "  Downloading numpy-2.4.6-cp311-cp311-manylinux_2_28_x86_64.whl.metadata (6.6 kB)",
+        "Downloading numpy-2.4.6-cp311-cp311-manylinux_2_28_x86_64.whl (16.9 MB)",
+        "  Downloading https://mirror/x-1/pydantic_core-2.41.5-cp311-manylinux2014.whl (2.1 MB)",
+        "Installing collected packages: numpy, pydantic_core",
+        "Successfully installed numpy-2.4.6 pydantic_core-2.41.5",
+    )
+    python.write_text("#!/bin/sh\ncat <<END\n" + "\n".join(lines) + "\nEND\n")
+    python.chmod(0o755)
+    told = make(f"{tmp_path}/.light", f"VENV={tmp_path}")
+    assert told.stderr.splitlines()[1:] == [
+        "  numpy 16.9 MB",
+        "  pydantic_core 2.1 MB",
+        "  all is here, and is unpacked",
+    ]
+    assert told.stdout == ""
 
 
 @needs_make
@@ -217,12 +260,12 @@ def test_set_up_without_network_needs_all_requirements(tmp_path, lacking):
     )
     python.chmod(0o755)
     told = make(f"{tmp_path}/.run", f"VENV={tmp_path}")
-    assert f"installs into {tmp_path}: about 240 MB" in told.stderr
+    assert f"installs into {tmp_path}: downloads about " in told.stderr
     assert (tmp_path / ".run").exists() is not lacking.startswith("--")
     assert (told.returncode == 0) is (lacking == "")
     if not lacking:
         project = PROJECT["project"]
-        needed = [*project["dependencies"], *project["optional-dependencies"]["onnx"]]
+        needed = [*project["dependencies"], *project["optional-dependencies"]["onnxruntime"]]
         assert (tmp_path / "asked").read_text().splitlines() == needed
         assert "continues with what" in told.stderr
 
