@@ -36,6 +36,7 @@ PROMISES = {
     "test_dashboards": "rules and dashboards",
     "test_dashboard_source": "rules and dashboards",
     "test_first_boot": "the first seconds after the boot",
+    "test_first_minute": "make run in a fresh clone",
 }
 
 
@@ -97,6 +98,7 @@ SYSTEM = (
     "service/test_prometheus.py",
     "test_container.py",
     "test_first_boot.py",
+    "test_first_minute.py",
     "test_packaging.py",
     "test_release.py",
 )
