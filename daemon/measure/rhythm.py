@@ -48,7 +48,7 @@ _PHASE_BINS = 48
 _BY_CHANCE = 3.0
 # Concentration of the moves from sample to sample, above which phases drift and do not jump.
 _DRIFTS, _DRIFTS_SLOWLY = 0.25, 0.9
-# The same for a lock: below, a phase is forgotten within two samples, which a wider interval covers.
+# The same for a lock: below, a phase is forgotten in two samples, which a wider interval covers.
 _KEEPS_STEP = 0.5
 _PARTS_OF_A_CYCLE = 4
 # Samples follow a cycle that is longer than so many intervals.
