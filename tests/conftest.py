@@ -45,6 +45,7 @@ LONGEST = (
     "systemd/test_package.py",
     "service/test_daemon.py",
     "results/test_bench_command.py",
+    "test_readme.py",
     "monitoring/test_alerting.py",
     "systemd/test_service.py",
     "service/test_faults.py",
@@ -100,6 +101,7 @@ SYSTEM = (
     "test_first_boot.py",
     "test_first_minute.py",
     "test_packaging.py",
+    "test_readme.py",
     "test_release.py",
 )
 

@@ -1,11 +1,7 @@
 """What the pages say is what the program does."""
 
 import re
-import shlex
-import shutil
-import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,31 +20,17 @@ from tegrascope.daemon.settings.file import read_settings
 from tegrascope.parsers.inference.servers import KNOWN_COUNTERS
 from tegrascope.workbench.cli import make_parser
 from tegrascope.workbench.doctor.software import TEGRASTATS
-from tests.daemons import start
+from tests.pages import PAGES, README, ROOT, blocks, own_commands
 from tools import metrics_page, published_page
-
-__all__ = ["start"]
-
-ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "llms.txt"])
-
-
-def yaml_blocks(page: Path) -> list[str]:
-    """Return the text of each YAML block of a page, also of one inside a list."""
-    blocks = re.finditer(
-        r"^( *)```ya?ml\n(.*?)^\1```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
-    return [textwrap.dedent(block[2]) for block in blocks]
 
 
 def configurations() -> Iterator[tuple[str, str]]:
     """Yield name and text of each configuration of ours: shipped, or shown on a page."""
     for page in PAGES:
-        for number, block in enumerate(yaml_blocks(page), 1):
-            keys = set(yaml.safe_load(block))
+        for block in blocks(page, "yaml", "yml"):
             # Other blocks are files of Prometheus, Alertmanager or the web server.
-            if keys <= set(Config.model_fields):
-                yield f"{page.relative_to(ROOT)} block {number}", block
+            if set(yaml.safe_load(block.text)) <= set(Config.model_fields):
+                yield f"{page.relative_to(ROOT)} line {block.line}", block.text
     for path in ("daemon/commands/demo.yaml", "systemd/tegrascope.yaml"):
         yield path, (ROOT / path).read_text(encoding="utf-8")
     daemonset = (ROOT / "packaging/container/daemonset.yaml").read_text(encoding="utf-8")
@@ -70,7 +52,7 @@ def test_every_configuration_of_a_page_is_good_and_gives_energy(name):
 
 def test_the_pages_with_workloads_are_among_the_checked_ones():
     with_workloads = {
-        name.partition(" block")[0]
+        name.partition(" line")[0]
         for name, text in CONFIGURATIONS.items()
         if "workloads:\n-" in text
     }
@@ -80,77 +62,14 @@ def test_the_pages_with_workloads_are_among_the_checked_ones():
 
 def test_first_configuration_gives_an_energy_figure(monkeypatch):
     """The example for a Jetson is long enough, by hand and at the interval of the service."""
-    block = yaml_blocks(ROOT / "README.md")[0]
-    config = read_settings(block, Path("README.md"), Config).settings
+    block = blocks(README, "yaml")[0]
+    config = read_settings(block.text, README, Config).settings
     assert config.advice() == []
     default = (ROOT / "systemd/tegrascope.default").read_text(encoding="utf-8")
     (interval,) = re.findall(r"^#TEGRASTATS_INTERVAL_MS=(\d+)$", default, re.MULTILINE)
     monkeypatch.setenv("TEGRASTATS_INTERVAL_MS", interval)
     assert config.advice() == []
     assert round(Config().telemetry.interval * 1000) == int(interval)
-
-
-def masked(line: str) -> str:
-    """Return a line without its figures, ids and flags, which differ from run to run."""
-    each = r"( · energy per inference [^·]+)?"
-    line = re.sub(each + r"( · flags [a-z_ ]+)?( · run )", r"\3", line)
-    line = re.sub(r"\b(?=[a-f]*\d)[0-9a-f]{8}[0-9a-f-]*\b", "N", line)
-    line = re.sub(r"\d+(?:[.:,-]\d+)*(?:e[+-]?\d+)?", "N", line)
-    return " ".join(line.split())
-
-
-def row(line: str) -> list[str]:
-    """Return the cells of a run up to its figures, whose units and intervals differ."""
-    cells = re.split(r" {2,}", line.strip())
-    return [masked(cell) for cell in cells[:5]]
-
-
-def test_printed_outputs_are_those_of_the_commands(start, tmp_path):
-    """The demo, with shorter runs, prints what README shows, but for the figures."""
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed: apt install curl")
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    demo, commands = (block for language, block in blocks if not language)
-    shortened = (ROOT / "daemon/commands/demo.yaml").read_text(encoding="utf-8")
-    for pattern, instead in (
-        (r"duration: \d+s", "duration: 1500ms"),
-        (r"every: 90s", "every: 1h"),
-        (r"offset: \d(\d)s", r"offset: 1\g<1>ms"),
-        (r"baseline: 1s", "baseline: 100ms"),
-    ):
-        shortened = re.sub(pattern, instead, shortened)
-    state = tmp_path / "state"
-    daemon = start(shortened)
-    daemon.wait_for(lambda: len(daemon.runs()) == 4, 240)
-
-    log = iter(map(masked, daemon.log))
-    for line in demo.replace(".state", str(state)).splitlines():
-        if line != "…":
-            assert masked(line) in log, line
-
-    shell = {
-        ".venv/bin/tegrascope": f"{sys.executable} -m tegrascope",
-        ".state": str(state),
-        "127.0.0.1:9754": daemon.address,
-    }
-    for block in commands.strip().split("\n\n"):
-        command, *shown = block.splitlines()
-        for word, instead in shell.items():
-            command = command.replace(word, instead)
-        done = subprocess.run(
-            ["bash", "-c", command.removeprefix("$ ")],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
-        printed = done.stdout.splitlines()
-        if "runs list" in command:
-            assert (printed[0].split(), len(printed)) == (shown[0].split(), 5)
-            assert sorted(map(row, printed[1:])) == sorted(map(row, shown[1:]))
-        else:
-            assert list(map(masked, printed)) == list(map(masked, shown))
 
 
 def test_no_page_or_remedy_installs_from_an_index_where_it_is_not():
@@ -221,7 +140,7 @@ def test_the_memory_of_the_daemon_is_measured_on_one_page():
     """README repeats the number and links to it; no other page has one of its own."""
     measured = (ROOT / "docs/benchmark.md").read_text(encoding="utf-8")
     (number,) = re.findall(r"^The daemon has \*\*(\d+) MiB\*\* resident", measured, re.MULTILINE)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = README.read_text(encoding="utf-8")
     assert f"It needs about {number} MiB of memory" in readme
     assert "(docs/benchmark.md#memory)" in readme
     # The decision has the limits, and the page of assumptions the limit on a board.
@@ -234,9 +153,9 @@ def test_the_memory_of_the_daemon_is_measured_on_one_page():
 
 def test_every_setting_is_documented():
     """The reference page has every key, so that nobody has to read the source."""
-    (block,) = yaml_blocks(ROOT / "docs/configuration.md")
-    shown = set(re.findall(r"^[ -]*(\w+):", block, re.MULTILINE))
-    shown |= set(re.findall(r"`(\w+):", block))
+    (block,) = blocks(ROOT / "docs/configuration.md", "yaml")
+    shown = set(re.findall(r"^[ -]*(\w+):", block.text, re.MULTILINE))
+    shown |= set(re.findall(r"`(\w+):", block.text))
     for section in (Config, Workload, Otlp, *(type(value) for _, value in Config())):
         for name in getattr(section, "model_fields", {}):
             assert name in shown, name
@@ -253,26 +172,19 @@ def test_page_of_published_results_is_what_make_docs_writes():
     assert text == published_page.render(), "run: make docs"
 
 
-def commands(page: Path) -> list[list[str]]:
-    """Return the words after ``tegrascope`` of each command in the shell blocks of a page."""
-    text, found = page.read_text(encoding="utf-8"), []
-    for block in re.findall(r"^ *```sh\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
-        for line in block.replace("\\\n", " ").splitlines():
-            # Words of other programs, and what a shell does with the output.
-            asked = re.match(r"\s*(?:sudo (?:-u \S+ )?)?(?:\S*/)?tegrascope\s+([^|>&;]*)", line)
-            found += [shlex.split(asked[1], comments=True)] if asked else []
-    return found
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_quoted_commands_exist_and_their_options_parse(page):
-    for words in commands(page):
-        make_parser(words).parse_args(words)
+    for block in blocks(page, "sh", "console"):
+        for words in own_commands(block):
+            make_parser(words).parse_args(words)
 
 
 def test_pages_for_assistants_quote_commands():
     for page in ("docs/agents.md", "docs/SKILL.md"):
-        assert len(commands(ROOT / page)) >= 4
+        commands = []
+        for block in blocks(ROOT / page, "sh"):
+            commands += own_commands(block)
+        assert len(commands) >= 4
 
 
 def test_skill_has_the_front_matter_of_skills():
