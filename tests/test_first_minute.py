@@ -22,6 +22,7 @@ WATCHED = {"numpy", "onnx", "onnxruntime", "setuptools", "wheel"}
 SET_UP_SECONDS, FIRST_RUN_SECONDS = 600, 300
 
 pytestmark = [
+    pytest.mark.system,
     pytest.mark.skipif(not shutil.which("make"), reason="apt install make"),
     pytest.mark.skipif(not shutil.which("git"), reason="apt install git"),
     pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a checkout, with its history"),

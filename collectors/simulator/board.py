@@ -18,8 +18,8 @@ from ..base import SYSTEM_CLOCK, Clock, MachineFacts, Stamped
 from ..board.boards import find_rail_rule, jetpack_of
 from ..lines.collector import Opening, SourceSettings, TegrastatsCollector
 from .physics import (
-    RELEASE_CELSIUS,
     THROTTLE_CELSIUS,
+    THROTTLING_ZONES,
     BoardModel,
     LoadBoard,
     Physics,
@@ -81,6 +81,7 @@ class SimulatedBoard:
         self._sums = [0] * len(model.rails)
         self._readings = 0
         self.last_reading: tuple[int, Sample | None] = begin_ns, None
+        self.throttled = dict(self._physics.throttled)  # by zone, in it
         # Volts and amperes of each rail in it, of which tegrastats prints the product.
         self.supply: dict[str, tuple[float, float]] = {}
 
@@ -101,6 +102,7 @@ class SimulatedBoard:
             self._readings += 1
             sample = self._sample(self._busy_ratios(self._read_ns - begin_ns), wall_ns)
             self.last_reading = self._read_ns, sample
+            self.throttled = dict(self._physics.throttled)
             return sample
 
     def true_energy(self, begin_ns: int, end_ns: int) -> TrueEnergy:
@@ -348,8 +350,7 @@ class JumpClock:
 
 
 CRITICAL_CELSIUS = 104.5
-_ZONES = ("cpu", "gpu", "tj")
-_KINDS = (*(f"{zone}_thermal" for zone in _ZONES), "oc1", "oc2", "oc3")
+_OVER_CURRENT = ("oc1", "oc2", "oc3")
 _COOLERS = (
     "cpufreq-cpu0",
     "cpufreq-cpu4",
@@ -362,7 +363,7 @@ _FAN_CELSIUS = (45.0, 95.0)
 _RAILS_NS = 10_000_000_000
 _L4T = "36.4.3"  # the release whose lines are simulated
 _TRIPS_CELSIUS = {}
-for _zone in _ZONES:
+for _zone in THROTTLING_ZONES:
     _TRIPS_CELSIUS[_zone, "passive"] = THROTTLE_CELSIUS
     _TRIPS_CELSIUS[_zone, "critical"] = CRITICAL_CELSIUS
 
@@ -385,9 +386,10 @@ class SimulatedKernel:
     def __init__(self, board: SimulatedBoard) -> None:
         self._board = board
         self._columns: dict[Column, float] = {}
-        for kind in _KINDS:
+        for zone in THROTTLING_ZONES:
+            self._columns[signals.THROTTLE_EVENTS, f"{zone}_thermal"] = 0.0
+        for kind in _OVER_CURRENT:
             self._columns[signals.THROTTLE_EVENTS, kind] = 0.0
-        for kind in _KINDS[len(_ZONES) :]:
             is_under_voltage = kind == "oc1"  # as on every Orin
             self._columns[signals.THROTTLE_UNDER_VOLTAGE, kind] = float(is_under_voltage)
         for rail in board.model.rails:
@@ -395,7 +397,7 @@ class SimulatedKernel:
                 for limit in (signals.RAIL_LIMIT_WARNING, signals.RAIL_LIMIT_CRITICAL):
                     self._columns[limit, rail.name] = rail.limit_amperes
         self._rails_ns: int | None = None
-        self._active = dict.fromkeys(_ZONES, False)
+        self._active = dict.fromkeys(THROTTLING_ZONES, False)
         self._seen_ns: int | None = None
 
     def columns(self) -> Mapping[Column, float]:
@@ -419,13 +421,11 @@ class SimulatedKernel:
 
     def _take(self, sample: Sample, seconds: float) -> None:
         columns, celsius = self._columns, sample.temperatures_celsius
-        for zone, was_active in self._active.items():
-            kind, at = f"{zone}_thermal", celsius.get(zone) or 0.0
-            limit = RELEASE_CELSIUS if was_active else THROTTLE_CELSIUS
-            active = at >= limit
-            columns[signals.THROTTLE_EVENTS, kind] += active and not was_active
-            columns[signals.THROTTLE_ACTIVE, kind] = float(active)
-            self._active[zone] = active
+        for zone, is_active in self._board.throttled.items():
+            kind = f"{zone}_thermal"
+            columns[signals.THROTTLE_EVENTS, kind] += is_active and not self._active[zone]
+            columns[signals.THROTTLE_ACTIVE, kind] = float(is_active)
+            self._active[zone] = is_active
         low, high = _FAN_CELSIUS
         speed = ((celsius.get("tj") or low) - low) / (high - low)
         columns[signals.FAN_SPEED, "pwmfan"] = round(min(max(speed, 0.0), 1.0), 2)

@@ -286,6 +286,7 @@ def lane_kind(lane: str) -> str:
 
 
 SLOT_NS = 100_000_000  # noise, leakage and clocks held by heat are constant for so long
+THROTTLING_ZONES = ("cpu", "gpu", "tj")
 THROTTLE_CELSIUS, RELEASE_CELSIUS = 99.0, 97.0
 _HELD_SPEED = 0.7  # of the usual clocks while heat holds them; assumed
 DLA_AUTOSUSPEND_NS = 500_000_000
@@ -309,7 +310,8 @@ class Physics:
         self.now_ns = begin_ns
         self.ratios = dict.fromkeys(model.lanes, 0.0)
         self.busy_ns = dict.fromkeys(model.lanes, 0.0)
-        # The clocks as a share of their usual value; less while heat holds them.
+        # Whether heat of a zone holds the clocks; and these, as a share of their usual value.
+        self.throttled = dict.fromkeys(THROTTLING_ZONES, False)
         self.speed = 1.0
         # The ratios as the clocks' governors see them, which lag behind.
         self.followed = dict.fromkeys(model.lanes, 0.0)
@@ -377,16 +379,25 @@ class Physics:
         """Draw the noise of the next 100 ms; leakage follows the heat as it is now."""
         self._slot_ns += SLOT_NS
         self._leak_celsius = self._sink
-        hottest = max(map(self.celsius, self._spots))
-        if hottest >= THROTTLE_CELSIUS:
-            self.speed = _HELD_SPEED
-        elif hottest < RELEASE_CELSIUS:
-            self.speed = 1.0
+        self._hold_or_release()
         keep = math.exp(-SLOT_NS / 1e9 / _NOISE_SECONDS)
         fresh = math.sqrt(1 - keep * keep)
         for number, rail in enumerate(self._model.rails):
             drawn = self._chance.gauss(0, rail.noise_watts)
             self._noise[number] = keep * self._noise[number] + fresh * drawn
+
+    def _hold_or_release(self) -> None:
+        """Hold the clocks low while a zone that throttles is hot."""
+        has_dla = any(map(self.dla_powered, range(self._model.dla_cores)))
+        seen: dict[str, float] = {}
+        for name in self._spots:
+            if has_dla or not self._model.zones[name].gated:
+                seen[name] = self.celsius(name)
+        seen["tj"] = max(seen.values())
+        for name, was_throttled in self.throttled.items():
+            limit = RELEASE_CELSIUS if was_throttled else THROTTLE_CELSIUS
+            self.throttled[name] = seen[name] >= limit
+        self.speed = _HELD_SPEED if any(self.throttled.values()) else 1.0
 
     def _set_watts(self) -> None:
         powered = sum(map(self.dla_powered, range(self._model.dla_cores)))
