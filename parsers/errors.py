@@ -3,7 +3,6 @@
 import os
 import shlex
 import sys
-import sysconfig
 from pathlib import Path
 
 _PACKAGED = "/usr/lib/tegrascope"
@@ -15,7 +14,7 @@ def pip_install(
     prefix: str = sys.prefix,
     *,
     is_environment: bool = sys.prefix != sys.base_prefix,
-    library: str = sysconfig.get_path("stdlib"),
+    library: str = str(Path(os.__file__).parent),
 ) -> str:
     """Return the command that installs packages for an interpreter, by default for this one.
 
