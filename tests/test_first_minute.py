@@ -50,7 +50,8 @@ def megabytes(folder: Path) -> float:
 @pytest.fixture
 def clone(tmp_path):
     subprocess.run(["git", "clone", "-q", f"file://{ROOT}", str(tmp_path / "clone")], check=True)
-    return tmp_path / "clone"
+    yield tmp_path / "clone"
+    shutil.rmtree(tmp_path / "clone")  # pytest would keep some 200 MB
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -61,14 +62,15 @@ def test_first_command_installs_no_more_than_it_needs_and_records_a_run(clone, v
     if set_up.returncode != 0 and "CI" not in os.environ:
         pytest.skip(f"needs a network: {printed.splitlines()[-1]}")
     assert set_up.returncode == 0, printed
-    assert re.search(r"^  pydantic_core [0-9.]+ MB$|downloads about", printed, re.MULTILINE)
+    assert "downloads about" in printed
     installed = {path.name for path in clone.glob(".venv/lib/python3*/site-packages/*")}
     assert installed & WATCHED == packages
     assert (clone / ".venv/bin/pip").exists()
 
     demo = make(clone, "run", *variables, "RUN=--listen 127.0.0.1:0")
     lines: list[str] = []
-    threading.Thread(target=lambda: lines.extend(demo.stdout), daemon=True).start()
+    reader = threading.Thread(target=lambda: lines.extend(demo.stdout))
+    reader.start()
     try:
         assert until(lambda: address(lines)), lines
         url = address(lines)
@@ -76,11 +78,16 @@ def test_first_command_installs_no_more_than_it_needs_and_records_a_run(clone, v
             assert "<html" in page.read().decode()
         note = answer(url, "api/v1/status")["note"] or ""
         assert ("real inference on this CPU is left out" in note) is (variant == "light")
-        backend = "simulated" if variant == "light" else "onnxruntime"
+        backend = "simulated"
+        if variant == "run":
+            backend = "onnxruntime"
+            start_run(url, clone, "mobilenet-cpu")
         assert until(lambda: has_run(url, backend), FIRST_RUN_SECONDS), lines
     finally:
         os.killpg(demo.pid, signal.SIGINT)  # as Ctrl-C at a terminal does
         demo.wait(60)
+        reader.join()
+        demo.stdout.close()
     assert megabytes(clone / ".venv") + megabytes(clone / ".state") < most_megabytes
 
 
@@ -92,6 +99,15 @@ def address(lines: list[str]) -> str:
 def answer(url: str, path: str) -> "dict[str, object]":
     with urllib.request.urlopen(url + path) as page:
         return json.loads(page.read())
+
+
+def start_run(url: str, clone: Path, workload: str) -> None:
+    """Start a workload whose own time comes after minutes."""
+    request = urllib.request.Request(
+        f"{url}api/v1/runs", json.dumps({"workload": workload}).encode()
+    )
+    request.add_header("Authorization", f"Bearer {(clone / '.state/token').read_text().strip()}")
+    urllib.request.urlopen(request).close()
 
 
 def has_run(url: str, backend: str) -> bool:
