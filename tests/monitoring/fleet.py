@@ -1,6 +1,6 @@
 """Three boards under one Prometheus, so that every metric is exported by some of them.
 
-A simulated AGX Orin runs one model on the GPU and on a DLA, both played by the CPU. A second one
+A simulated AGX Orin runs one model on its GPU and on its DLA, which are simulated too. A second one
 has what the simulator lacks: the kernel's files, NVML beside its lines, the trace of the DLA's
 driver, an engine that tells where its layers run, a schedule, runs that fail. The third is a
 desktop GPU. A fourth never answers.
@@ -210,7 +210,7 @@ def fleet(folder: Path) -> Iterator[Fleet]:
         config["scrape_configs"][0]["static_configs"][0]["labels"] = {"site": "hall-1"}
         prometheus = monitoring.prometheus(config)
         state = folder / "simulated/state"
-        for name in ("mobilenet-gpu", "mobilenet-dla0", "counted"):
+        for name in ("resnet50-gpu", "resnet50-dla0", "counted"):
             _run_with_energy(simulated, state, name)
         for name in ("placed-gpu", "placed-dla0"):
             equipped.wait_for(lambda name=name: equipped.runs(workload=name, outcome="ok"))
@@ -241,7 +241,7 @@ def _has_seen_all(prometheus: Prometheus) -> bool:
         prometheus.query(query)
         for query in (
             "count(count_over_time(tegra_inference_last_run_energy_joules_per_inference"
-            '{workload=~"mobilenet-.*",kind="gross"}[30s]) >= 3) == 2',
+            '{workload=~"resnet50-.*",kind="gross"}[30s]) >= 3) == 2',
             'count(count_over_time(tegra_inference_layers{placement="dla"}[30s]) >= 3) >= 2',
             "instance_workload:tegra_inference_energy_joules_per_unit:rate1h > 0",
             "increase(tegra_throttle_events_total[1m]) > 0",

@@ -262,5 +262,5 @@ def test_the_answer_is_there(seen):
         (one["metric"]["instance"], one["metric"]["model"]): words[f"{float(one['value'][1]):g}"]
         for one in found
     }
-    assert told[seen.simulated, "builtin:mobilenet"] != "DLA was not used"
+    assert told[seen.simulated, "resnet50"] != "DLA was not used"
     assert (seen.equipped, "builtin:mobilenet") in told

@@ -101,8 +101,9 @@ class Work:
         bypasses = self._plan.fault == "bypassed" and device.startswith("dla")
         if bypasses and event.phase in _WORKING:
             works = event.edge == "begin"
-            self._session.load.set(device, 0.1 * works, event.at_ns)
-            self._session.load.set("gpu", 0.8 * works, event.at_ns)
+            # As the run's own loads, which they replace.
+            self._session.load.set(device, 0.1 * works, event.at_ns, device)
+            self._session.load.set("gpu", 0.8 * works, event.at_ns, device)
 
 
 _EVENT_NS = 1_000_000_000
