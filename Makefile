@@ -89,7 +89,8 @@ live-truth: dev
 server-truth: dev
 	nice $(BIN)/python -m tests.truth.server $(SERVER)
 
-# The pictures of the docs, in docs/images: needs chromium, and takes six minutes.
+# The pictures of the docs, in docs/images: needs chromium, and takes three minutes. If a card or a
+# goal has no answer, the old pictures stay.
 screenshots: dev
 	$(BIN)/python -m tests.screenshots $(SCREENSHOTS)
 

@@ -1,184 +1,300 @@
 """``make screenshots``: the pictures of the docs, of the demo as it runs, into ``docs/images``.
 
-The demo runs for five minutes, so that its charts show something; another one beside it is in hot
-air. A picture is a function that is given the daemon's address and where to write; a new one is one
-more of them in ``PICTURES`` or ``HOT``.
+One demo runs as it comes, another one in hot air, and a benchmark of simulated accelerators. A
+picture is taken only if it shows an answer to each question that it asks. If one is missing, the
+old pictures stay. A new picture is one more row of the tables below.
 """
 
 import argparse
 import io
+import json
 import re
+import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
+from urllib.request import urlopen
 
-import numpy as np
+import yaml
 from rich.console import Console
 
 from tegrascope.collectors.application.client import ApiClient
 from tegrascope.workbench.top.client import DaemonClient
 from tegrascope.workbench.top.screen import Glyphs, draw
 from tests.page.browser import Browser, Tab, program
+from tests.screenshots.answers import (
+    NoAnswerError,
+    compared_models,
+    goals_without_winner,
+    missing_answers,
+)
+from tests.screenshots.palette import shrink
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
 DEMO = Path(__file__).parents[2] / "daemon/commands/demo.yaml"
 MOST_BYTES = 200_000
+# The demo has both of its answers after 160 s. A busy machine may need longer.
+LONGEST_WAIT_SECONDS = 400.0
+BENCH_SECONDS = 600.0
+POLL_SECONDS = 1.0
+MARGIN = 16  # pixels below the last element of a picture
 
 
-@contextmanager
-def demo(ambient_celsius: float = 25) -> Iterator[str]:
-    """Run the demo in air of a temperature; yield its address."""
-    with tempfile.TemporaryDirectory(prefix="tegrascope-demo-") as state:
-        config = Path(state, "demo.yaml")
-        warm = f"seed: 1, ambient_celsius: {ambient_celsius:g}"
-        config.write_text(DEMO.read_text(encoding="utf-8").replace("seed: 1", warm))
-        command = ["run", "-c", str(config), "--listen", "127.0.0.1:0", "--state-dir", state]
-        daemon = subprocess.Popen(
-            [sys.executable, "-m", "tegrascope", *command], stderr=subprocess.PIPE, text=True
+class Look(NamedTuple):
+    """How a page is shown.
+
+    Attributes:
+        width: Width of the window in pixels; below 600 it is a phone.
+        last: Selector of the last element in the picture, so that nothing is cut.
+    """
+
+    width: int
+    last: str
+    dark: bool = False
+
+
+# GitHub shows a picture about 830 pixels wide. At 1200 each row of the page is one line.
+STATUS_PAGES = {
+    "status-page.png": Look(1200, "#load"),
+    "status-page-phone.png": Look(390, "#models article", dark=True),
+}
+HOT_PAGE = "status-page-danger.png"
+HOT_LOOK = Look(1000, "#troubles")
+# At work it stays above its throttle trip, 99 °C, and within 3 °C of its shutdown, 104.5 °C. In
+# such heat runs differ too much for an answer about energy, so that its picture has no cards.
+HOT_CELSIUS = 84.0
+RUN_PAGE, RUN_LOOK = "run-page.png", Look(900, "#temperature")
+TERMINAL = "top.svg"
+BENCH_PAGE, BENCH_LOOK = "bench-page.png", Look(900, "main > .wide")
+NAMES = (*STATUS_PAGES, HOT_PAGE, RUN_PAGE, TERMINAL, BENCH_PAGE)
+
+
+class Demo:
+    """A running demo in air of a temperature.
+
+    >>> with Demo(ambient_celsius=25) as demo:  # doctest: +SKIP
+    ...     demo.wait_for_answers(time.monotonic() + 400)
+    """
+
+    def __init__(self, ambient_celsius: float = 25.0) -> None:
+        config = yaml.safe_load(DEMO.read_text(encoding="utf-8"))
+        config["telemetry"]["simulator"]["ambient_celsius"] = ambient_celsius
+        # The programs of the machine that takes the pictures are not part of the demo.
+        del config["telemetry"]["processes"]
+        self._config = config
+        self._compared = compared_models(config["workloads"])
+
+    def __enter__(self) -> "Demo":
+        self._state = tempfile.TemporaryDirectory(prefix="tegrascope-demo-")
+        path = Path(self._state.name, "demo.yaml")
+        path.write_text(yaml.safe_dump(self._config), encoding="utf-8")
+        command = ["-m", "tegrascope", "run", "-c", str(path), "--listen", "127.0.0.1:0"]
+        self._daemon = subprocess.Popen(
+            [sys.executable, *command, "--state-dir", self._state.name],
+            stderr=subprocess.PIPE,
+            text=True,
         )
-        assert daemon.stderr is not None
         try:
-            found = (re.search(r"page +(http://\S+/)", line) for line in daemon.stderr)
-            url = next(match[1] for match in found if match)
-            yield url
-        finally:
-            daemon.send_signal(signal.SIGTERM)
-            daemon.communicate(timeout=30)
+            self.url = self._read_address()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def _read_address(self) -> str:
+        assert self._daemon.stderr is not None
+        for line in self._daemon.stderr:
+            address = re.search(r"page +(http://\S+/)", line)
+            if address:
+                return address[1]
+        raise RuntimeError("the demo ended before it had an address")
+
+    def _stop(self) -> None:
+        self._daemon.send_signal(signal.SIGTERM)
+        self._daemon.communicate(timeout=30)
+        self._state.cleanup()
+
+    def missing_answers(self) -> list[str]:
+        """Return a sentence for each answer that the status page lacks now."""
+        with urlopen(f"{self.url}api/v1/models", timeout=30) as response:
+            models = json.load(response)["models"]
+        return missing_answers(models, self._compared)
+
+    def wait_for_answers(self, until: float) -> None:
+        """Return as soon as each compared model has its answers.
+
+        Raises:
+            NoAnswerError: One has none at a time of ``time.monotonic``.
+        """
+        while missing := self.missing_answers():
+            if time.monotonic() > until:
+                raise NoAnswerError("; ".join(missing))
+            time.sleep(POLL_SECONDS)
 
 
 @contextmanager
-def page(url: str, width: int, *, dark: bool = False) -> Iterator[Tab]:
-    """Open a page of the daemon in a browser of its own."""
+def opened(url: str, look: Look) -> Iterator[Tab]:
+    """Open a page in a browser of its own: a tab in the background is not drawn."""
     browser = Browser()
     try:
-        tab = browser.open(url, width=width, dark=dark)
-        tab.wait_for("document.querySelectorAll('#charts path.curve').length > 8")
-        yield tab
+        yield browser.open(url, width=look.width, dark=look.dark)
     finally:
         browser.close()
 
 
-def status_page(url: str, path: Path, width: int, height: int, *, dark: bool = False) -> None:
-    """Take the status page with the last five minutes."""
-    with page(url, width, dark=dark) as tab:
-        tab.run("document.querySelector('#spans input[value=\"300\"]').click()")
-        tab.wait_for("document.querySelectorAll('#lanes text.run').length > 2")
-        time.sleep(3)  # the step of the other span is drawn by then
-        tab.picture(path, height)
+def take(tab: Tab, path: Path, look: Look) -> None:
+    """Take the page from its top to the end of the look's last element."""
+    last = f"document.querySelector({json.dumps(look.last)})"
+    bottom = tab.run(f"{last}.getBoundingClientRect().bottom")
+    tab.picture(path, round(bottom) + MARGIN)
 
 
-def run_page(url: str, path: Path) -> None:
+def take_status_pages(
+    demo: Demo, looks: Mapping[str, Look], folder: Path, answers_until: float
+) -> None:
+    """Take the status page in each look, with the last five minutes, when it has its answers."""
+    with ExitStack() as stack:
+        tabs: dict[str, Tab] = {}
+        for name, look in looks.items():
+            tab = stack.enter_context(opened(demo.url, look))
+            tab.wait_for("document.querySelectorAll('#charts path.curve').length > 8")
+            tab.run("document.querySelector('#spans input[value=\"300\"]').click()")
+            tab.wait_for("document.querySelectorAll('#lanes text.run').length > 2")
+            tabs[name] = tab
+        demo.wait_for_answers(answers_until)
+        time.sleep(3)  # Meanwhile the page asks for the cards and for the other time range.
+        for name, tab in tabs.items():
+            if not tab.run(
+                "document.querySelector('#models article:first-child .conclusion') !== null"
+            ):
+                raise NoAnswerError(f"{name} would begin with a card without a conclusion")
+            take(tab, folder / name, looks[name])
+        # A new run may have changed an answer while the pictures were taken.
+        missing = demo.missing_answers()
+        if missing:
+            raise NoAnswerError("; ".join(missing))
+
+
+def take_troubles(demo: Demo, path: Path) -> None:
+    """Take the head of the status page of a board that is near its shutdown."""
+    with opened(demo.url, HOT_LOOK) as tab:
+        tab.wait_for("document.querySelector('#troubles').textContent.includes('critical')")
+        take(tab, path, HOT_LOOK)
+
+
+def take_run_page(demo: Demo, path: Path) -> None:
     """Take the page of the latest finished run."""
-    last = "document.querySelector('#runs tbody tr.ok a')?.href"
-    with page(url, 1000) as tab:
-        where = tab.wait_for(last)
-    with page(where, 900) as tab:
-        tab.picture(path, 1150)
+    with opened(demo.url, RUN_LOOK) as tab:
+        address = tab.wait_for("document.querySelector('#runs tbody tr.ok a')?.href")
+    with opened(address, RUN_LOOK) as tab:
+        tab.wait_for("document.querySelectorAll('#charts path.curve').length > 8")
+        take(tab, path, RUN_LOOK)
 
 
-def terminal(url: str, path: Path) -> None:
-    """Take the screen of ``tegrascope top``."""
+def take_terminal(demo: Demo, path: Path) -> None:
+    """Take the screen of ``tegrascope top`` in a window of 80 by 24."""
     console = Console(
         record=True, width=80, height=24, file=io.StringIO(), force_terminal=True,
         color_system="truecolor", highlight=False, emoji=False, markup=False,
     )  # fmt: skip
-    for text in draw(DaemonClient(ApiClient(url)).ask(), 80, 24, Glyphs(), "q quits"):
+    for text in draw(DaemonClient(ApiClient(demo.url)).ask(), 80, 24, Glyphs(), "q quits"):
         console.print(text)
     console.save_svg(str(path), title="tegrascope top")
 
 
-def shrink(path: Path) -> None:
-    """Write a PNG of Chromium with a palette of 256 colours: half the bytes, no visible change."""
-    data, at, packed = path.read_bytes(), 8, b""
-    while at < len(data):
-        (size,), kind = struct.unpack_from(">I", data, at), data[at + 4 : at + 8]
-        body, at = data[at + 8 : at + 8 + size], at + 12 + size
-        if kind == b"IHDR":
-            width, height, depth, colours, _, _, interlaced = struct.unpack(">IIBBBBB", body)
-        packed += body if kind == b"IDAT" else b""
-    if (depth, interlaced) != (8, 0) or colours not in (2, 6):
-        return
-    pixel = 3 if colours == 2 else 4
-    rows = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(height, 1 + width * pixel)
-    if rows[:, 0].max() > 2:  # the filters of a slowly written PNG
-        return
-    image = np.zeros((height + 1, width, pixel), np.uint8)
-    for number, row in enumerate(rows, 1):
-        given = row[1:].reshape(width, pixel)
-        if row[0] == 1:
-            image[number] = np.cumsum(given, axis=0, dtype=np.uint8)
-        else:
-            image[number] = given + (image[number - 1] if row[0] == 2 else 0)
-    seen, index, counts = np.unique(
-        image[1:].reshape(-1, pixel)[:, :3], axis=0, return_inverse=True, return_counts=True
-    )
-    palette = seen[np.argsort(-counts)[:256]].astype(int)
-    nearest = np.array([((palette - one) ** 2).sum(axis=1).argmin() for one in seen], np.uint8)
-    indices = nearest[index.reshape(height, width)]
-    raw = np.hstack([np.zeros((height, 1), np.uint8), indices]).tobytes()
-    parts = (
-        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),
-        (b"PLTE", palette.astype(np.uint8).tobytes()),
-        (b"IDAT", zlib.compress(raw, 9)),
-        (b"IEND", b""),
-    )
-    made = (
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        for kind, body in parts
-    )
-    path.write_bytes(data[:8] + b"".join(made))
+def take_bench_page(path: Path) -> None:
+    """Run a benchmark of simulated accelerators and take the top of its page.
+
+    Raises:
+        NoAnswerError: It names no winner of a goal.
+    """
+    with tempfile.TemporaryDirectory(prefix="tegrascope-bench-") as folder:
+        command = ["bench", "resnet50", "--simulate", "-o", folder]
+        subprocess.run(
+            [sys.executable, "-m", "tegrascope", *command],
+            check=True, stdout=subprocess.DEVNULL, timeout=BENCH_SECONDS,
+        )  # fmt: skip
+        result = json.loads(Path(folder, "result.json").read_text(encoding="utf-8"))
+        missing = goals_without_winner(result["models"])
+        if missing:
+            raise NoAnswerError("; ".join(missing))
+        with opened(Path(folder, "report.html").as_uri(), BENCH_LOOK) as tab:
+            tab.wait_for("document.querySelectorAll('#timeline path.curve').length > 4")
+            take(tab, path, BENCH_LOOK)
 
 
-PICTURES: dict[str, Callable[[str, Path], None]] = {
-    "status-page.png": lambda url, path: status_page(url, path, 1000, 1680),
-    "status-page-dark.png": lambda url, path: status_page(url, path, 1000, 1680, dark=True),
-    "status-page-phone.png": lambda url, path: status_page(url, path, 390, 1400),
-    "run-page.png": run_page,
-    "top.svg": terminal,
-}
-HOT: dict[str, Callable[[str, Path], None]] = {
-    "status-page-danger.png": lambda url, path: status_page(url, path, 1000, 1080),
-}
-# At work it passes its throttle trip and comes near its shutdown.
-HOT_CELSIUS = 77
+def take_all(names: Collection[str], seconds: float, folder: Path) -> None:
+    """Take these pictures into a folder; the demo runs for some seconds first."""
+    started = time.monotonic()
+    looks = {name: look for name, look in STATUS_PAGES.items() if name in names}
+    with Demo() as demo, Demo(HOT_CELSIUS) as hot_demo:
+        if BENCH_PAGE in names:
+            take_bench_page(folder / BENCH_PAGE)
+        time.sleep(max(0.0, started + seconds - time.monotonic()))
+        if looks:
+            take_status_pages(demo, looks, folder, started + LONGEST_WAIT_SECONDS)
+        if RUN_PAGE in names:
+            take_run_page(demo, folder / RUN_PAGE)
+        if TERMINAL in names:
+            take_terminal(demo, folder / TERMINAL)
+        if HOT_PAGE in names:
+            take_troubles(hot_demo, folder / HOT_PAGE)
 
 
 def main() -> int:
     """Take the pictures; a browser must be there."""
     words = argparse.ArgumentParser(prog="make screenshots")
-    words.add_argument("--seconds", type=float, default=300, help="how long the demo runs first")
-    words.add_argument("names", nargs="*", help="pictures to take; all of them by default")
+    words.add_argument(
+        "--seconds", type=float, default=140,
+        help="how long the demo runs before its pages are opened, so that charts show something",
+    )  # fmt: skip
+    words.add_argument("names", nargs="*", help=f"of {', '.join(NAMES)}; all of them by default")
     asked = words.parse_args()
+    unknown = set(asked.names) - set(NAMES)
+    if unknown:
+        words.error(f"no such picture: {', '.join(sorted(unknown))}")
     if program() is None:
         print("chromium is not installed: apt install chromium", file=sys.stderr)
         return 1
-    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tegrascope-pictures-") as folder:
+        try:
+            take_all(asked.names or NAMES, asked.seconds, Path(folder))
+        except NoAnswerError as error:
+            print(f"the old pictures stay: {error}", file=sys.stderr)
+            return 1
+        return publish(Path(folder))
+
+
+def publish(folder: Path) -> int:
+    """Replace the pictures of the docs, unless one of the new ones is too large."""
     too_large = []
-    names = asked.names or [*PICTURES, *HOT]
-    with ExitStack() as stack:
-        url = stack.enter_context(demo()) if PICTURES.keys() & names else ""
-        hot = stack.enter_context(demo(HOT_CELSIUS)) if HOT.keys() & names else ""
-        time.sleep(asked.seconds)
-        for name in names:
-            if name in HOT:
-                HOT[name](hot, IMAGES / name)
-            else:
-                PICTURES[name](url, IMAGES / name)
-            if name.endswith(".png"):
-                shrink(IMAGES / name)
-            size = (IMAGES / name).stat().st_size
-            print(f"{name}: {size} bytes")
-            too_large += [name] if size > MOST_BYTES else []
+    pictures = sorted(folder.iterdir())
+    for path in pictures:
+        if path.suffix == ".png":
+            shrink(path)
+        size = path.stat().st_size
+        print(f"{path.name}: {size} bytes")
+        if size > MOST_BYTES:
+            too_large.append(path.name)
     if too_large:
-        print(f"over {MOST_BYTES} bytes: {' '.join(too_large)}", file=sys.stderr)
-    return 1 if too_large else 0
+        print(
+            f"the old pictures stay: over {MOST_BYTES} bytes: {' '.join(too_large)}",
+            file=sys.stderr,
+        )
+        return 1
+    IMAGES.mkdir(exist_ok=True)
+    for path in pictures:
+        shutil.copyfile(path, IMAGES / path.name)
+    return 0
 
 
 if __name__ == "__main__":
