@@ -404,6 +404,8 @@ def compare(history: History, now_wall_ns: int) -> dict[str, Any]:
     models = []
     for (model, batch), group in groupby(runs, itemgetter("model", "batch")):
         models.append(_compared(model, batch, [*group]))
+    # Those that have an answer come first: a phone shows two.
+    models.sort(key=lambda compared: not compared["verdicts"])
     return {"models": models}
 
 

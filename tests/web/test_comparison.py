@@ -78,6 +78,15 @@ def test_difference_beyond_the_interval_has_a_winner(runs):
     assert better == {"latency": "gpu", "energy": "dla0", "gpu": "dla0"}
 
 
+def test_models_with_an_answer_come_first(runs):
+    for device in ("gpu", "dla0"):
+        for _ in range(3):
+            runs.add(device, 2.0, model="z.onnx")
+    runs.add("gpu", 2.0, model="a.onnx")
+    runs.add("gpu", 2.0, model="b.onnx")
+    assert [one["model"] for one in runs.compare()] == ["z.onnx", "a.onnx", "b.onnx"]
+
+
 def test_difference_inside_the_interval_has_no_winner(runs):
     for wobble in (0.0, 0.5, -0.5):
         runs.add("gpu", 5.0 + wobble)
