@@ -7,6 +7,7 @@ import time
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from itertools import compress, pairwise
 from operator import itemgetter, sub
@@ -119,12 +120,13 @@ _MEMORY_SHARE = 0.3
 _MOST_TRAFFIC = 0.9
 
 
-class _Follower(NamedTuple):
-    """Who does work of its own on a lane, and wants to know how the others slow it."""
+@dataclass
+class _Follower:
+    """Who works on a lane and wants to know how the others slow it; ``heard`` was told last."""
 
     lane: str
     hear: Callable[[int, float], object]
-    heard: list[float]
+    heard: float | None = None
 
 
 class LoadBoard:
@@ -184,7 +186,7 @@ class LoadBoard:
     def follow(self, lane: str, holder: str, hear: Callable[[int, float], object]) -> None:
         """Tell a holder, now and at each change, from when on which slowdown of its lane holds."""
         with self._lock:
-            self._followers[holder] = _Follower(lane, hear, [])
+            self._followers[holder] = _Follower(lane, hear)
         self._tell_followers(time.monotonic_ns())
 
     def slowdown(self, lane: str, holder: str, at_ns: int) -> float:
@@ -208,12 +210,12 @@ class LoadBoard:
     def _tell_followers(self, at_ns: int) -> None:
         changed = []
         with self._lock:
-            for holder, (lane, hear, heard) in self._followers.items():
-                slowdown = self.slowdown(lane, holder, at_ns)
-                if heard != [slowdown]:
-                    heard[:] = [slowdown]
-                    changed.append((hear, slowdown))
-        for hear, slowdown in changed:
+            for holder, follower in self._followers.items():
+                slowdown = self.slowdown(follower.lane, holder, at_ns)
+                if follower.heard != slowdown:
+                    follower.heard = slowdown
+                    changed.append((follower.hear, slowdown))
+        for hear, slowdown in changed:  # without the lock: it may write to a worker
             hear(at_ns, slowdown)
 
     def between(self, begin_ns: int, end_ns: int) -> list[Segment]:
