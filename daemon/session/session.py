@@ -381,7 +381,10 @@ class Session:
         report = self.pair(trace)
         stored = self.store.finish(report)
         self.live.run_ended(report)
-        self._on_report(report)
+        try:
+            self._on_report(report)
+        except Exception:  # the run itself is over, and stored as it was
+            _LOG.exception("%s: what follows run %s failed", report.workload, report.run_id)
         if not stored:
             _LOG.warning("%s · not stored yet", run_line(report))
         elif report.outcome != "ok":

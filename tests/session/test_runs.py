@@ -61,8 +61,12 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.store = Store(directory / "runs.db")
+        self.on_report: Callable[[RunReport], object] = lambda _: None
         self.session = Session(
-            store=self.store, model_directory=directory, engine_directory=directory
+            store=self.store,
+            model_directory=directory,
+            engine_directory=directory,
+            on_report=lambda report: self.on_report(report),
         )
         self.live = self.session.live
         self.load = self.session.load
@@ -231,6 +235,17 @@ def test_workers_are_told_how_others_on_the_simulated_board_slow_them(bench):
     latency = {name: runs[name]["latency"]["p50_seconds"] for name in (alone, slowed)}
     expected = 1 + 0.3 * (0.9 * 0.38) / (1 - 0.9 * 0.38)
     assert latency[slowed] / latency[alone] == pytest.approx(expected, rel=0.01)
+
+
+def test_fault_after_the_end_of_a_run_leaves_it_good(bench, caplog):
+    """For example, of the sender of its span: the run was stored before."""
+    runner = bench.executor(good())
+    bench.on_report = lambda _: 1 // 0
+    run_id = bench.submit(runner, workload())
+    bench.wait_for(lambda: "ZeroDivisionError" in caplog.text)
+    second = bench.submit(runner, workload())
+    bench.wait_for(lambda: second in bench.runs())
+    assert bench.runs()[run_id]["outcome"] == "ok"
 
 
 def test_fault_of_the_daemon_fails_one_run(bench, monkeypatch, caplog):
