@@ -18,7 +18,14 @@ from .counter import counter_total
 from .deadlines import deadline_report
 from .dla import InFlight, dla_was_on, foreign_dla_activity
 from .energy import Timing, interval_ns
-from .energy_report import IDLE_PHASES, MeasuredEnergy, measure_energy, module_curve, timing_of
+from .energy_report import (
+    IDLE_PHASES,
+    MeasuredEnergy,
+    lacks_a_total_rail,
+    measure_energy,
+    module_curve,
+    timing_of,
+)
 from .latency import distribution, throughput
 from .processes import other_processes
 from .report import (
@@ -404,6 +411,7 @@ def _flags_of_window(
     is_insufficient = quality.insufficient_samples(
         window.seconds, sample_count, work.inferences, trace.units
     )
+    lacks_total = run.rule is not None and lacks_a_total_rail(samples, run.rule, window)
     found: dict[Flag, bool] = {
         "insufficient_samples": is_insufficient,
         "aliased": is_aliased,
@@ -412,7 +420,7 @@ def _flags_of_window(
         "overlapped": bool(neighbours.overlapping_runs),
         "baseline_disturbed": neighbours.disturbance is not None,
         "clock_step": quality.clock_step(around.times_ns, around.wall_ns),
-        "telemetry_gap": quality.telemetry_gap(around.times_ns, window),
+        "telemetry_gap": quality.telemetry_gap(around.times_ns, window) or lacks_total,
         "outputs_changed": quality.outputs_changed(trace.outputs, trace.built),
         "foreign_dla_activity": bool(neighbours.foreign_dla_cores),
     }

@@ -1,7 +1,7 @@
 """The energy part of a report: each rail, the module, and their uncertainty."""
 
 from collections.abc import Mapping, Sequence
-from math import fsum, hypot, inf
+from math import fsum, hypot, inf, isnan
 from typing import NamedTuple
 
 from ...parsers.inference.events import PhaseName
@@ -324,6 +324,8 @@ def _by_integral(
     beats: Sequence[Beat],
 ) -> _Gross | None:
     """Return the energy by the readings of power; ``None`` if they do not cover the window."""
+    if lacks_a_total_rail(samples, rule, window):
+        return None
     energy = window_energy(curve, window, timing)
     if energy is None:
         return None
@@ -335,6 +337,24 @@ def _by_integral(
         "quantisation": _rounding_half_width(samples, rule, energy.readings) * window.seconds,
     }
     return _Gross(energy.joules, "integral", terms, energy.bounds)
+
+
+def lacks_a_total_rail(samples: WindowSlice, rule: RailRule, window: Span) -> bool:
+    """Return whether a line of the window has rails, but not all that add up to the module.
+
+    Lines without any rail are lost lines, which a few trapezoids bridge. But a rail that is printed
+    at some times only is not printed for a reason, and what it drew meanwhile would be a guess.
+    """
+    positions = samples.inside(window.begin_ns, window.end_ns)
+    totals, rails = [], []
+    for name, column in RAIL_POWER.by_label(samples.columns).items():
+        rails.append(column[positions])
+        if name in rule.total:
+            totals.append(column[positions])
+    for all_rails, of_total in zip(zip(*rails, strict=True), zip(*totals, strict=True)):
+        if any(map(isnan, of_total)) and not all(map(isnan, all_rails)):
+            return True
+    return False
 
 
 def _rounding_half_width(

@@ -122,6 +122,20 @@ def test_a_sound_run_is_paired_with_its_window():
     assert report.environment.telemetry_interval_seconds == pytest.approx(0.105, abs=0.001)
 
 
+@pytest.mark.parametrize("absent", [["VDD_CPU_CV"], ["VDD_CPU_CV", "VDD_GPU_SOC"], [*AGX]])
+def test_total_of_which_a_rail_is_absent_at_times_is_withheld(absent):
+    """A program that does not print low power; a lost line, without any rail, is bridged."""
+    cut = telemetry()
+    for number in range(60, 250, 9):
+        for rail in absent:
+            cut.columns[f"rails.{rail}.instant_watts"][number] = math.nan
+    report = correlate(trace(*WHOLE), cut, rule=RULE)
+    is_lost_line = absent == [*AGX]
+    assert (report.energy.gross_joules is not None) == is_lost_line
+    assert ("telemetry_gap" in report.quality) != is_lost_line
+    assert report.energy.rails
+
+
 def test_rail_below_zero_has_energy_below_zero():
     """An idle rail of -0.4 W is a part of the total, and of its own figures."""
     cut = telemetry(noise=0.0)
