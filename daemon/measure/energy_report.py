@@ -351,8 +351,9 @@ def lacks_a_total_rail(samples: WindowSlice, rule: RailRule, window: Span) -> bo
         rails.append(column[positions])
         if name in rule.total:
             totals.append(column[positions])
-    for all_rails, of_total in zip(zip(*rails, strict=True), zip(*totals, strict=True)):
-        if any(map(isnan, of_total)) and not all(map(isnan, all_rails)):
+    for number in range(positions.stop - positions.start):
+        lacks_total = any(isnan(column[number]) for column in totals)
+        if lacks_total and not all(isnan(column[number]) for column in rails):
             return True
     return False
 
