@@ -307,12 +307,11 @@ class WindowKeeper(threading.Thread):
                 known[configured.name] = configured
         workload = known.get(mark.workload)
         if workload is None:
-            remedy = "configure it: {name: NAME, backend: window, device: gpu}"
+            name, device = mark.workload[:80], mark.device or "gpu"
+            remedy = f"add {{name: {name}, backend: window, device: {device}}} to workloads"
             if known:
                 remedy = f"configured are: {', '.join(known)}"
-            raise RefusedMarkError(
-                404, f"no workload {mark.workload[:80]} with backend: window", remedy
-            )
+            raise RefusedMarkError(404, f"no workload {name} with backend: window", remedy)
         if mark.device is not None and mark.device != workload.device:
             what = f"{workload.name} is configured for {workload.device}, not for {mark.device}"
             raise RefusedMarkError(409, what, "leave the device out, or change the configuration")

@@ -462,7 +462,7 @@ def test_card_answers_dla_or_gpu(board, show, width):
         assert words in card
     right = "document.querySelector({!r}).getBoundingClientRect().right"
     assert tab.run(right.format(".card table")) <= tab.run(right.format(".card"))
-    assert "no good run on DLA0 yet" in tab.run(text(".card:nth-child(2)"))
+    assert "no good run on DLA0." in tab.run(text(".card:nth-child(2)"))
     assert tab.run(AUDIT) == []
     assert tab.complaints == []
 

@@ -148,7 +148,7 @@ function card(model, hasDla) {
   const concluded = conclusion(model);
   const has = (kind) => places.some((device) => device.startsWith(kind));
   const other = has("dla") && !has("gpu") ? "gpu" : has("gpu") && !has("dla") ? "dla0" : null;
-  if (other && hasDla) said.push(make("li", { class: "even" }, `Nothing to compare with: no good run on ${upper(other)} yet.`));
+  if (other && hasDla) said.push(make("li", { class: "even" }, `Nothing to compare with: no good run on ${upper(other)}.`));
   const flags = [...new Set(model.entries.flatMap((entry) => Object.keys(entry.flags)))];
   return make(
     "article",

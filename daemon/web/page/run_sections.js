@@ -61,7 +61,8 @@ export function sectionsOf(report) {
 export function summaryOf(report, isSimulated) {
   const started = `${moment(report.started_wall_ns / 1e9)} (${zone()})`;
   const took = `for ${duration((report.ended_ns - report.started_ns) / 1e9)}`;
-  return [report.outcome, started, took, report.backend, isSimulated && "simulated"].filter(Boolean).join(" · ");
+  const words = new Set([report.outcome, started, took, report.backend, isSimulated && "simulated"]);
+  return [...words].filter(Boolean).join(" · ");
 }
 
 const paragraph = (...words) => make("p", {}, ...words);
