@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -111,7 +112,12 @@ def test_cpu_still_benches_and_prints_json(place):
     assert json.loads((place / "cpu/result.json").read_text()) == json.loads(done.stdout)
 
 
-def test_interrupt_keeps_the_finished_rounds(place):
+@pytest.mark.parametrize("has_whole", [False, True])
+def test_interrupt_keeps_the_finished_rounds_and_a_whole_result(place, simulated, has_whole):
+    before = (place / "out/result.json").read_bytes()
+    shutil.rmtree(place / "cut", ignore_errors=True)
+    if has_whole:
+        shutil.copytree(place / "out", place / "cut")
     with subprocess.Popen(
         [
             *(sys.executable, "-m", "tegrascope", "bench", "builtin:resnet50", "--simulate"),
@@ -131,7 +137,11 @@ def test_interrupt_keeps_the_finished_rounds(place):
     assert child.returncode == 1
     assert "interrupted" in table
     assert "interrupted" in words
-    result = BenchResult.model_validate_json((place / "cut/result.json").read_text())
+    if has_whole:
+        assert (place / "cut/result.json").read_bytes() == before
+    where = place / ("cut-interrupted" if has_whole else "cut")
+    assert f"written: {where}/result.json" in words
+    result = BenchResult.model_validate_json((where / "result.json").read_text())
     assert result.is_partial
     assert len(result.models[0].counted) >= 3
     assert result.models[0].rounds[-1].outcome == "cancelled"

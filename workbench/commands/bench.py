@@ -47,6 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
         check_models(asked.settings.models)
     directory = _directory(arguments.output)
     result, setup = _measure(asked, arguments.state_dir)
+    if result.is_partial and _has_whole_result(directory):
+        directory = directory.with_name(f"{directory.name}-interrupted")
     # Also without a figure: the files have the reasons.
     _write(result, setup, directory)
     if arguments.json:
@@ -165,6 +167,15 @@ def _directory(given: Path | None) -> Path:
     if not os.access(".", os.W_OK):
         raise UserError(f"{Path.cwd()}: Permission denied", _ELSEWHERE)
     return Path(time.strftime("tegrascope-bench-%Y%m%d-%H%M%S"))
+
+
+def _has_whole_result(directory: Path) -> bool:
+    """Return whether a directory has the result of a benchmark that was not interrupted."""
+    try:
+        found = BenchResult.model_validate_json((directory / _FILES[0]).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return not found.is_partial
 
 
 def _made(directory: Path, remedy: str = _ELSEWHERE) -> Path:
