@@ -144,7 +144,7 @@ def find_pace(model: str, device: str, precision: Precision | None, batch: int) 
         known = ", ".join(dict.fromkeys(pace.model for pace in all_paces()))
         raise UserError(
             f"no pace of {name} is known, so no accelerator can be simulated with it",
-            f"use one of {known}; real inference on this machine is device: cpu",
+            f"use one of {known}; on cpu a model is really run",
         )
     for pace in of_model:
         is_precision = precision in (None, pace.precision)

@@ -243,12 +243,15 @@ def first_screen(service: "Service", state_dir: Path) -> list[str]:
 
 
 def _start_of(workload: "Workload") -> str:
+    times = ""
+    if workload.runs_per_start > 1:
+        times = f"{workload.runs_per_start} runs "
     if workload.every is not None:
         if workload.offset:
-            return f"every {workload.every:g} s, first after {workload.offset:g} s"
-        return f"every {workload.every:g} s"
+            return f"{times}every {workload.every:g} s, first after {workload.offset:g} s"
+        return f"{times}every {workload.every:g} s"
     if workload.cron is not None:
-        return f"cron {workload.cron}"
+        return f"{times}cron {workload.cron}"
     if workload.is_window:
         return "marked by its application"
     return "on demand"

@@ -165,8 +165,10 @@ _LOGGED = frozenset(
 def run_line(report: RunReport) -> str:
     """Return one line for the log: the outcome of a run and its headline figures."""
     parts = [headline(report)]
+    # Where each inference is one unit, the figures of a unit only repeat those of an inference.
+    repeated = {"units", "energy per unit"} if report.units == report.inferences else set()
     for row in run_rows(report):
-        if row.label in _LOGGED:
+        if row.label in _LOGGED and row.label not in repeated:
             parts.append(f"{row.label} {row.text}")
     return " · ".join(parts)
 
