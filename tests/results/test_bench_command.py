@@ -112,8 +112,9 @@ def test_cpu_still_benches_and_prints_json(place):
     assert json.loads((place / "cpu/result.json").read_text()) == json.loads(done.stdout)
 
 
+@pytest.mark.usefixtures("simulated")
 @pytest.mark.parametrize("has_whole", [False, True])
-def test_interrupt_keeps_the_finished_rounds_and_a_whole_result(place, simulated, has_whole):
+def test_interrupt_keeps_the_finished_rounds_and_a_whole_result(place, has_whole):
     before = (place / "out/result.json").read_bytes()
     shutil.rmtree(place / "cut", ignore_errors=True)
     if has_whole:

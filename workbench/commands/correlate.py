@@ -7,10 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...daemon.commands import Options
+from ...daemon.measure.report import Figure, Interval
+from ...daemon.measure.run_text import half_of, joules
 from ...daemon.outputs import check_output, open_output
 from ...parsers import signals
 from ...parsers.values import printable
 from ..results.run_table import write_run_csv
+
+_FIGURES = (
+    ("gross_joules_per_inference", "gross_joules_per_inference_interval", "per inference, gross"),
+    ("gross_joules", "gross_interval", "gross"),
+)
+_SHOWN = 10  # runs with their energy on the terminal; all of them are in the table
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,9 +62,25 @@ def run(arguments: argparse.Namespace) -> int:
         f" {outside} outside the log, {refused} refused",
         file=sys.stderr,
     )
+    for document in paired[:_SHOWN]:
+        print(f"  {printable(_energy_line(document))}", file=sys.stderr)
     for remark in _remarks(paired, has_rails=_has_rails(telemetry.values)):
         print(f"tegrascope: {remark}", file=sys.stderr)
     return 1 if correlated.problems or not paired else 0
+
+
+def _energy_line(document: Mapping[str, Any]) -> str:
+    """Return the name of a run and the energy that it has, per inference if that is known."""
+    energy, name = document["energy"] or {}, document["name"]
+    for value_key, interval_key, words in _FIGURES:
+        value, interval = energy.get(value_key), energy.get(interval_key)
+        if value is None:
+            continue
+        half = ""
+        if interval is not None:
+            half = half_of(Figure.limited(value, Interval.model_validate(interval)))
+        return " ".join(filter(None, (f"{name}:", joules(value), half, words)))
+    return f"{name}: no energy ({' '.join(document['quality']) or 'no rails'})"
 
 
 def _has_rails(columns: Iterable[str]) -> bool:

@@ -130,6 +130,8 @@ def _write_dataset(arguments: argparse.Namespace) -> int:
 
 def _finish(tally: Tally) -> int:
     print(tally, file=sys.stderr)
+    if not tally.records and not tally.unreadable:
+        print("no line of tegrastats was found: is this what it prints?", file=sys.stderr)
     return 0 if tally.records and not tally.unreadable else 1
 
 
