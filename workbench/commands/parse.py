@@ -92,23 +92,41 @@ def run(arguments: argparse.Namespace) -> int:
     with progress(paths, path) as moved:
         tally = Tally(moved=moved)
         if kind == "jsonl":
-            left_out = () if arguments.keep_lines else ("source_line",)
-            with open_output(path) as output:
-                for sample in _samples(paths, tally, keep_lines=arguments.keep_lines):
-                    output.write(sample.model_dump_json(exclude=left_out) + "\n")
+            _write_records(paths, path, tally, keep_lines=arguments.keep_lines)
         elif arguments.keep_lines:
             arguments.misuse("--keep-lines needs records: use it with -f jsonl")
         else:
-            from ..tables.log_tables import read_tables, write_log_csv
-
-            tables = read_tables(paths, arguments.files, counted=tally.add, failed=tally.fail)
-            if kind == "csv":
-                write_log_csv(tables, path)
-            else:
-                from ..tables.data_frames import write_log_parquet
-
-                write_log_parquet(tables, path)
+            _write_table(kind, paths, path, tally, arguments.files)
     return _finish(tally)
+
+
+def _write_records(
+    paths: Sequence[LogPath], output_path: Path | None, tally: Tally, *, keep_lines: bool
+) -> None:
+    """Write one record per line."""
+    left_out = () if keep_lines else ("source_line",)
+    with open_output(output_path) as output:
+        for sample in _samples(paths, tally, keep_lines=keep_lines):
+            output.write(sample.model_dump_json(exclude=left_out) + "\n")
+
+
+def _write_table(
+    kind: str,
+    paths: Sequence[LogPath],
+    output_path: Path | None,
+    tally: Tally,
+    names: Sequence[str],
+) -> None:
+    """Write one row per record, as CSV or Parquet."""
+    from ..tables.log_tables import read_tables, write_log_csv
+
+    tables = read_tables(paths, names, counted=tally.add, failed=tally.fail)
+    if kind == "csv":
+        write_log_csv(tables, output_path)
+        return
+    from ..tables.data_frames import write_log_parquet
+
+    write_log_parquet(tables, output_path)
 
 
 def _write_dataset(arguments: argparse.Namespace) -> int:
