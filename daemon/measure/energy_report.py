@@ -199,7 +199,8 @@ def measure_energy(
         counter_joules=counted and counted.joules,
         counter_edge_joules=counted and counted.edge_joules,
     )
-    integral = _by_integral(samples, curve, rule, window, timing, beats)
+    idle_density = idle.wander.density if idle.wander else None
+    integral = _by_integral(samples, curve, rule, window, timing, beats, idle_density)
     # A counter misses nothing between two readings, so it is better than their integral.
     gross = integral if counted is None else _by_counter(counted, timing)
     if gross is None:
@@ -322,6 +323,7 @@ def _by_integral(
     window: Span,
     timing: Timing,
     beats: Sequence[Beat],
+    idle_density: float | None,
 ) -> _Gross | None:
     """Return the energy by the readings of power; ``None`` if they do not cover the window."""
     if lacks_a_total_rail(samples, rule, window):
@@ -329,7 +331,7 @@ def _by_integral(
     energy = window_energy(curve, window, timing)
     if energy is None:
         return None
-    sampling = sampling_watts(energy.readings, beats)
+    sampling = sampling_watts(energy.readings, beats, idle_density)
     if sampling is None or timing.clock is None or energy.bounds is None:
         return _Gross(energy.joules, "integral", None)
     terms = {

@@ -35,6 +35,8 @@ MOST_POINTS = 600
 FEWEST_POINTS = 6
 # Most that the variance may be above that of the shortest blocks.
 SMOOTHEST, SMOOTHEST_WITHOUT_BEAT = 10.0, 1.5
+# Times the variance of idle power, above which the board does not move so by itself.
+_BEYOND_IDLE = 6.0
 # A share or line below this is noise of the Fourier sums.
 NO_BEAT = 0.05
 # Of ``wander``: limits of the part of the variance that the means of the phases hide, and of the
@@ -62,7 +64,9 @@ def thin(curve: Curve, most: int = MOST_POINTS) -> tuple[list[float], list[float
     return spans, watts
 
 
-def sampling_watts(curve: Curve, beats: Sequence[Beat] = ()) -> float | None:
+def sampling_watts(
+    curve: Curve, beats: Sequence[Beat] = (), idle_density: float | None = None
+) -> float | None:
     """Return half the 95 % interval of a mean power due to sampling.
 
     Slow change is not an error, because trapezoids follow it. The rest shows in the difference
@@ -79,6 +83,11 @@ def sampling_watts(curve: Curve, beats: Sequence[Beat] = ()) -> float | None:
     variance is at most ten times that of the shortest blocks, which are single readings if none
     repeats, and one and a half times where the work is known to have no beat with the sampling.
 
+    That knowledge is of the marked work only. A job that nobody marked has a beat too, which looks
+    like power that moves smoothly. Idle power shows how much the board moves by itself, as
+    ``idle_density`` (``Wander.density``). Where the blocks vary by more than six times that, the
+    limit is ten times, whatever the starts say.
+
     ``beats`` are those of the work with the samples (``rhythm.folded_rhythm``), none if its rhythm
     is unknown. If a beat is visible, the variance is not limited by smoothness, and the error of
     the beats is added in quadrature (``_beats_watts``).
@@ -88,12 +97,15 @@ def sampling_watts(curve: Curve, beats: Sequence[Beat] = ()) -> float | None:
     if len(curve.times_ns) < FEWEST_POINTS:
         return None
     weights, watts = thin(curve)
-    half = _scatter_watts(weights, watts, beats)
+    half = _scatter_watts(weights, watts, beats, idle_density)
     return math.hypot(half, _beats_watts(curve, beats))
 
 
 def _scatter_watts(
-    weights: Sequence[float], watts: Sequence[float], beats: Sequence[Beat]
+    weights: Sequence[float],
+    watts: Sequence[float],
+    beats: Sequence[Beat],
+    idle_density: float | None,
 ) -> float:
     """Return the part of the interval that the scatter about a slow change gives."""
     n = len(watts)
@@ -104,6 +116,11 @@ def _scatter_watts(
     joules = [0.0, *accumulate(map(mul, weights, watts))]
     variance = _variance(_residues(spans, joules, size))
     limit = _smoothness_limit(beats)
+    # An idle phase whose readings are all equal tells nothing: the step of the sensor hides it.
+    if limit is not None and idle_density:
+        block_seconds = spans[-1] * size / n
+        if variance > _BEYOND_IDLE * idle_density / block_seconds:
+            limit = SMOOTHEST
     if limit is not None:
         shortest = _variance(_residues(spans, joules, short)) * short / size
         variance = min(variance, limit * shortest)

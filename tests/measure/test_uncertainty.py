@@ -134,6 +134,38 @@ def test_steady_work_lies_in_its_interval(interval, noise, step, late):
     assert net >= ENOUGH
 
 
+def unmarked_job(seed):
+    """Return readings of a job each second that the starts do not show, and the true mean."""
+    rng = random.Random(seed)
+    times, watts, t = [], [], rng.random()
+    while t < 120:
+        times.append(round(t * SECOND))
+        watts.append(8.0 + 10.0 * (t % 1.0 < 0.25) + rng.gauss(0, 0.07))
+        t += 1.009 + rng.uniform(0.006, 0.022)
+    return Curve(times, watts), 8.0 + 10.0 * 0.25
+
+
+def test_job_that_nobody_marked_lies_in_the_interval_if_idle_power_is_known():
+    """The starts have no beat with the sampling, and the job has."""
+    no_beat = [Beat(5.0, 0.0, 0.0)]
+    held = {"known": 0, "unknown": 0}
+    for seed in range(SEEDS):
+        curve, true_watts = unmarked_job(seed)
+        off = abs(statistics.fmean(curve.watts) - true_watts)
+        held["unknown"] += off <= sampling_watts(curve, no_beat)
+        held["known"] += off <= sampling_watts(curve, no_beat, 0.07**2)
+    assert held["known"] >= ENOUGH > held["unknown"]
+
+
+def test_power_that_moves_as_idle_power_does_has_no_wider_interval():
+    rng = random.Random(1)
+    times = [round(number * 0.11 * SECOND) for number in range(300)]
+    curve = Curve(times, [10.0 + rng.gauss(0, 0.1) for _ in times])
+    no_beat = [Beat(5.0, 0.0, 0.0)]
+    density = 0.1**2 * 0.11
+    assert sampling_watts(curve, no_beat, density) == sampling_watts(curve, no_beat)
+
+
 @pytest.mark.parametrize("hertz", [3, 20])
 def test_work_that_comes_and_goes_lies_in_its_interval(hertz):
     """The same for bursts that are shorter than the sampling interval, or a little longer."""

@@ -39,7 +39,8 @@ class Setup:
 
     Attributes:
         load: The work of the window.
-        stages: Stages of its inferences that draw more than the rest.
+        stages: Power beside the marked work: stages of its inferences that draw more, or a job that
+            nobody marked.
         others: Loads of other runs on the same board.
     """
 
@@ -235,6 +236,29 @@ def _stages(random: Random, _interval: float, begin: float, end: float) -> Setup
     return Setup(load, board=AGX_ORIN, idle=Idle(wander_watts=0.001), stages=(stage,))
 
 
+def _unmarked(period: float, busy: float, watts: float, *, work: Make) -> Make:
+    """Return work beside a job of the same program that nobody marked, at any phase."""
+
+    def make(random: Random, interval: float, begin: float, end: float) -> Setup:
+        first = begin + random.uniform(0, period)
+        job = timed(random, first, end, period, busy, spread=0.0)
+        setup = work(random, interval, begin, end)
+        return replace(setup, stages=(replace(job, begin=begin, watts=(watts, watts)),))
+
+    return make
+
+
+def _in_turn(period: float) -> Make:
+    """Return heavy and light inferences in turn, each pair in so many seconds."""
+
+    def make(random: Random, _interval: float, begin: float, end: float) -> Setup:
+        load = timed(random, begin, end, period, 0.4 * period, pieces=2, spread=0.0)
+        heavy = replace(load, starts=load.starts[::2], seconds=load.seconds[::2])
+        return Setup(load, stages=(heavy,))
+
+    return make
+
+
 def _overlap(random: Random, _interval: float, begin: float, end: float) -> Setup:
     other = back_to_back(random, (begin + end) / 2, end + 1.0, (3.0, 3.0))
     return Setup(back_to_back(random, begin, end), others=(other,))
@@ -283,6 +307,14 @@ REGIMES = (
     Regime("batches-1.0s", "other", _every(1.0, 0.035, 10, 0.15), _SLOW),
     Regime("batches-0.7s", "other", _every(0.7, 0.035, 10, 0.15), _SLOW),
     Regime("batches-115ms", "other", _every(0.115, 0.018, 3, 0.15), _FAST, _LONG),
+    Regime(
+        "unmarked-1s",
+        "other",
+        _unmarked(1.0, 0.25, 10.0, work=_every(1 / 60, 0.010)),
+        _SLOW,
+    ),
+    Regime("in-turn-56ms", "other", _in_turn(0.0563), ((103, 30),)),
+    Regime("in-turn-59ms", "other", _in_turn(0.0587), ((103, 30),)),
     Regime(
         "lost-lines", "other", _constant(printing=Printing(lost=0.05)), (*_FAST, *_SLOW), _SHORT
     ),

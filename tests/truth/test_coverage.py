@@ -39,6 +39,8 @@ CELLS = (
     "batches-1.0235s 1009ms 120s live",
     "batches-1.0235s 1009ms 120s correlate",
     "batches-115ms 103ms 15s live",
+    "unmarked-1s 1009ms 120s live",
+    "in-turn-56ms 103ms 30s live",
     "lost-lines 103ms 15s live",
     "lost-bursts 103ms 15s live",
     "late-0.4s 103ms 15s live",
