@@ -33,8 +33,8 @@ class Simulated(Inferring):
         self._pace: Pace | None = None
         self._latencies_ns: Iterator[float] = iter(())
         self._latency_ns = 0.0
-        # Those that are known and not yet in force; the first thread appends.
-        self._announced: deque[Surroundings] = deque()
+        self._told: deque[Surroundings] = deque()  # by another thread, in any order of their times
+        self._ahead: dict[int, float] = {}  # slowdowns that are not yet in force, by their times
         self._slowdown = 1.0
 
     @classmethod
@@ -75,14 +75,26 @@ class Simulated(Inferring):
 
     def take(self, surroundings: Surroundings) -> None:
         """Note how much slower the other work on the board makes an inference, and from when."""
-        self._announced.append(surroundings)
+        self._told.append(surroundings)
 
     def infer(self) -> None:
         """Let the planned time of an inference pass."""
-        while self._announced and self._announced[0].at_ns <= self.clock.monotonic_ns():
-            self._slowdown = self._announced.popleft().slowdown
+        while self._told:
+            surroundings = self._told.popleft()
+            self._ahead[surroundings.at_ns] = surroundings.slowdown
+        if self._ahead:
+            self._follow_the_others()
         self._latency_ns = next(self._latencies_ns) * self._slowdown
         self.clock.spend(self._latency_ns)
+
+    def _follow_the_others(self) -> None:
+        """Put the slowdown of this time into force, and forget those before."""
+        now_ns = self.clock.monotonic_ns()
+        due_ns = [at_ns for at_ns in self._ahead if at_ns <= now_ns]
+        if due_ns:
+            self._slowdown = self._ahead[max(due_ns)]
+            for at_ns in due_ns:
+                del self._ahead[at_ns]
 
     def stages_ns(self) -> Sequence[int]:
         """Return the time of the last inference, which is all on the device."""

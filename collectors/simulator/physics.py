@@ -7,7 +7,6 @@ import time
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from itertools import compress, pairwise
 from operator import itemgetter, sub
@@ -21,6 +20,7 @@ from ..board.boards import find_rail_rule
 
 LANES = ("gpu", "dla0", "dla1", "cpu", "emc")
 MOST_CHANGES = 8192
+FAR_OFF_NS = 1 << 62
 
 
 class SimulatedRail(msgspec.Struct, frozen=True):
@@ -120,13 +120,11 @@ _MEMORY_SHARE = 0.3
 _MOST_TRAFFIC = 0.9
 
 
-@dataclass
-class _Follower:
-    """Who works on a lane and wants to know how the others slow it; ``heard`` was told last."""
+class _Follower(NamedTuple):
+    """Who works on a lane and wants to know how the others slow it."""
 
     lane: str
     hear: Callable[[int, float], object]
-    heard: float | None = None
 
 
 class LoadBoard:
@@ -184,7 +182,10 @@ class LoadBoard:
         self._tell_followers(at_ns)
 
     def follow(self, lane: str, holder: str, hear: Callable[[int, float], object]) -> None:
-        """Tell a holder, now and at each change, from when on which slowdown of its lane holds."""
+        """Tell a holder, now and at each change, from when on which slowdown of its lane holds.
+
+        What is told for a time takes the place of what was told for it before.
+        """
         with self._lock:
             self._followers[holder] = _Follower(lane, hear)
         self._tell_followers(time.monotonic_ns())
@@ -208,15 +209,17 @@ class LoadBoard:
         return turns * (1 + _MEMORY_SHARE * traffic / (1 - traffic)) / self._speed
 
     def _tell_followers(self, at_ns: int) -> None:
-        changed = []
+        """Tell each how it is slowed from a time on, also at the changes announced for later."""
+        told = []
         with self._lock:
-            for holder, follower in self._followers.items():
-                slowdown = self.slowdown(follower.lane, holder, at_ns)
-                if follower.heard != slowdown:
-                    follower.heard = slowdown
-                    changed.append((follower.hear, slowdown))
-        for hear, slowdown in changed:  # without the lock: it may write to a worker
-            hear(at_ns, slowdown)
+            times_ns = {at_ns}
+            for history in self._histories.values():
+                times_ns.update(history.cuts(at_ns, FAR_OFF_NS))
+            for holder, (lane, hear) in self._followers.items():
+                for time_ns in sorted(times_ns):
+                    told.append((hear, time_ns, self.slowdown(lane, holder, time_ns)))
+        for hear, time_ns, slowdown in told:  # without the lock: it may write to a worker
+            hear(time_ns, slowdown)
 
     def between(self, begin_ns: int, end_ns: int) -> list[Segment]:
         """Return the loads of a stretch of time, cut where any of them changes."""

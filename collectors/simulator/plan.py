@@ -9,6 +9,8 @@ from ..base import SYSTEM_CLOCK, Clock
 # The plan is announced so long before its time: a busy machine may be so late with it, and the
 # simulated board still knows each load from the nanosecond for which it was planned.
 LEAD_SECONDS = 1.0
+# Work is announced later, so that it can still follow what others announce.
+_WORK_LEAD_NS = 400_000_000
 _NAP_NS = 20_000_000
 
 
@@ -43,11 +45,11 @@ class PlannedClock:
         return self._clock.wait(event, self._now_ns - self._lead_ns)
 
     def spend(self, duration_ns: float) -> None:
-        """Plan work of so long, and keep to the lead."""
-        self._now_ns += round(duration_ns)
+        """Plan work of so long, and keep to the lead of work."""
         # A sleep for each inference would cost more than the plan is worth.
-        if self._now_ns - self._lead_ns > self._clock.monotonic_ns() + _NAP_NS:
-            self._clock.wait(self._nobody, self._now_ns - self._lead_ns)
+        if self._now_ns - _WORK_LEAD_NS > self._clock.monotonic_ns() + _NAP_NS:
+            self._clock.wait(self._nobody, self._now_ns - _WORK_LEAD_NS)
+        self._now_ns += round(duration_ns)
 
     @contextmanager
     def begun(self, stop: threading.Event) -> Iterator[None]:
