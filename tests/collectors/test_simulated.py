@@ -199,7 +199,7 @@ def test_slowdown_holds_from_its_time_on():
 
 
 def test_work_waits_for_what_others_announce_for_the_same_time():
-    """The daemon hears of all that begin at once, and tells each of the others half a second later."""
+    """The daemon hears of all that begin at once, and tells each of the others half a second on."""
     machine = SlowMachine()
 
     def heard(runner, event):
