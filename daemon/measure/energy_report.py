@@ -70,6 +70,11 @@ class _IdlePower(NamedTuple):
         """Seconds over which idle power forgets; 0 without a phase."""
         return self.wander.memory if self.wander else 0.0
 
+    @property
+    def density(self) -> float | None:
+        """Variance of idle power at low frequencies, in W²s; ``None`` without a phase."""
+        return self.wander.density if self.wander else None
+
 
 class _Gross(NamedTuple):
     """Gross energy, and its errors.
@@ -199,8 +204,7 @@ def measure_energy(
         counter_joules=counted and counted.joules,
         counter_edge_joules=counted and counted.edge_joules,
     )
-    idle_density = idle.wander.density if idle.wander else None
-    integral = _by_integral(samples, curve, rule, window, timing, beats, idle_density)
+    integral = _by_integral(samples, curve, rule, window, timing, beats, idle.density)
     # A counter misses nothing between two readings, so it is better than their integral.
     gross = integral if counted is None else _by_counter(counted, timing)
     if gross is None:
