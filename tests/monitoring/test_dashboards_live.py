@@ -144,6 +144,7 @@ NOT_SIMULATED = {
     "DLA by process": "the DLA trace is off by default",
     "GPU memory by process": "only on a Thor, NVML is read beside tegrastats",
     "Battery": "the simulated boards have none",
+    "Quality flags of these runs": "says that no run has a flag, where none has",
 }
 
 
