@@ -8,6 +8,7 @@ import pytest
 
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.figures import difference
+from tegrascope.parsers.errors import UserError
 from tegrascope.workbench.results.bench_page import report_page
 from tegrascope.workbench.results.reading import read_result
 from tegrascope.workbench.results.records import (
@@ -175,3 +176,11 @@ def test_interval_of_a_load_stays_within_the_possible():
     assert (load.low, load.high) == (pytest.approx(0.945 - 0.5718, abs=1e-3), 1.0)
     freed = difference(load, Figure(value=0.0, low=-0.001, high=0.001))
     assert freed.half == pytest.approx(0.5718, abs=1e-3)
+
+
+def test_a_result_without_an_end_is_refused(tmp_path):
+    path = tmp_path / "result.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a file with a hole: it has no blocks
+    with pytest.raises(UserError, match=r"result.json is larger than 64 MiB"):
+        read_result(tmp_path)

@@ -28,6 +28,7 @@ from ..compare.report import beside_published
 from ..inspect.layers import layers_with_work
 from ..results.bench_page import print_result, report_page
 from ..results.caveats import caveats_of_machine
+from ..results.reading import read_result
 from ..results.records import BenchResult, Contention, ModelResult
 
 _BACKGROUND_SECONDS = 2.0
@@ -172,10 +173,9 @@ def _directory(given: Path | None) -> Path:
 def _has_whole_result(directory: Path) -> bool:
     """Return whether a directory has the result of a benchmark that was not interrupted."""
     try:
-        found = BenchResult.model_validate_json((directory / _FILES[0]).read_bytes())
-    except (OSError, ValueError):
+        return not read_result(directory).is_partial
+    except UserError:
         return False
-    return not found.is_partial
 
 
 def _made(directory: Path, remedy: str = _ELSEWHERE) -> Path:

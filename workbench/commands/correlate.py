@@ -70,8 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _energy_line(document: Mapping[str, Any]) -> str:
-    """Return the name of a run and the energy that it has, per inference if that is known."""
+    """Return the name of a run, its energy, per inference if that is known, and its flags."""
     energy, name = document["energy"] or {}, document["name"]
+    flags = " ".join(document["quality"])
     for value_key, interval_key, words in _FIGURES:
         value, interval = energy.get(value_key), energy.get(interval_key)
         if value is None:
@@ -79,8 +80,9 @@ def _energy_line(document: Mapping[str, Any]) -> str:
         half = ""
         if interval is not None:
             half = half_of(Figure.limited(value, Interval.model_validate(interval)))
-        return " ".join(filter(None, (f"{name}:", joules(value), half, words)))
-    return f"{name}: no energy ({' '.join(document['quality']) or 'no rails'})"
+        flagged = f"({flags})" if flags else ""
+        return " ".join(filter(None, (f"{name}:", joules(value), half, words, flagged)))
+    return f"{name}: no energy ({flags or 'no rails'})"
 
 
 def _has_rails(columns: Iterable[str]) -> bool:

@@ -16,6 +16,7 @@ from .records import READABLE_VERSIONS, BenchResult
 Kind = TypeVar("Kind", bound=Record)
 _FILE = "result.json"
 _NAME_ONE = f"name a {_FILE} of tegrascope bench"
+_LARGEST_BYTES = 64 << 20  # far over a result of a large network on each accelerator
 
 
 def read_result(given: Path) -> BenchResult:
@@ -62,7 +63,11 @@ def validated(kind: type[Kind], text: str, where: str, writer: str = "of another
 def _document(given: Path) -> tuple[Path, str, object]:
     path = given / _FILE if is_directory(given) else given
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_BYTES + 1)
+        if len(content) > _LARGEST_BYTES:
+            raise UserError(f"{path} is larger than {_LARGEST_BYTES >> 20} MiB", _NAME_ONE)
+        text = content.decode("utf-8")
         return path, text, json.loads(text, parse_float=_finite, parse_constant=_finite)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}", f"{_NAME_ONE}, or its directory") from None
