@@ -138,7 +138,7 @@ $(VENV)/.light: $(BIN)/pip pyproject.toml
 	@touch $@
 
 $(VENV)/.run: $(BIN)/pip pyproject.toml
-	$(call install,onnxruntime,60,190)
+	$(call install,onnxruntime,70,190)
 	@touch $@ $(VENV)/.light
 
 $(VENV)/.dev: $(BIN)/pip pyproject.toml
