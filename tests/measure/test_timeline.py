@@ -9,7 +9,9 @@ from tegrascope.daemon.measure.blocks import decode
 from tegrascope.daemon.measure.timeline import Timeline
 
 SECOND = 1_000_000_000
-VALUES = st.dictionaries(st.sampled_from("abc"), st.floats(allow_nan=False), max_size=3)
+VALUES = st.dictionaries(
+    st.sampled_from("abc"), st.floats(allow_nan=False, allow_infinity=False), max_size=3
+)
 
 
 def fill(timeline, samples):
