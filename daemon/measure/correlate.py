@@ -12,14 +12,17 @@ from ...parsers import signals
 from ...parsers.inference.events import PhaseName, StageName
 from ...parsers.inference.placement import Placement
 from ...parsers.rails import RailRule
+from ...parsers.signals import RAIL_POWER
 from . import quality, rhythm
 from .blocks import WindowSlice
 from .counter import counter_total
 from .deadlines import deadline_report
 from .dla import InFlight, dla_was_on, foreign_dla_activity
 from .energy import Timing, interval_ns
+from .energy import inside as within
 from .energy_report import (
     IDLE_PHASES,
+    NVML_SENSOR_SECONDS,
     MeasuredEnergy,
     lacks_a_total_rail,
     measure_energy,
@@ -42,6 +45,7 @@ from .report import (
     RunTelemetry,
     Span,
 )
+from .sensor import follows_work, shown_forgetting, suspect_rail, update_seconds, updates
 from .trace import RunTrace
 from .utilization import telemetry
 
@@ -96,11 +100,15 @@ def correlate(
     arrived = samples or WindowSlice()
     if quality.late_seconds(arrived) > quality.LATE_AT_MOST_SECONDS:
         raised.add("late_samples")
+    timed = quality.timed(arrived)
+    update = _update_seconds(timed, rule, window)
     run = _Run(
         trace=trace,
         phases=phases,
         window=window,
-        samples=quality.timed(arrived),
+        samples=timed,
+        readings=updates(timed, rule, update) if rule is not None and update else timed,
+        update_seconds=update,
         rule=rule,
         environment=environment,
         other_runs=others or {},
@@ -114,6 +122,11 @@ def correlate(
 
     method = _method_of(run)
     raised |= _flags_of_window(run, work, board, neighbours, work_rhythm, method)
+    suspect: str | None = None
+    if rule is not None:
+        suspect = suspect_rail(run.samples, rule, window, run.idle_phases)
+    if suspect is not None:
+        raised.add("sensor_suspect")
 
     divisor, units = work.divisor(), work.units
     if quality.withholding(raised, method):
@@ -125,7 +138,7 @@ def correlate(
         measured_phases = {"steady": window}
     timing = _timing_of(run, clock_seconds)
     measured = measure_energy(
-        run.samples, measured_phases, rule, divisor, timing, work_rhythm.beats, units
+        run.readings, measured_phases, rule, divisor, timing, work_rhythm.beats, units
     )
     raised |= _flags_of_energy(measured)
     in_order = quality.in_order(raised)
@@ -148,7 +161,7 @@ def correlate(
                 run.other_runs,
                 trace.missed_inferences,
             ),
-            "energy": _energy_of(run, measured, neighbours, timing, in_order),
+            "energy": _energy_of(run, measured, neighbours, timing, in_order, suspect),
             "lock_in": _lock_in_of(run, timing, in_order),
             "quality": in_order,
             "overlapping_runs": neighbours.overlapping_runs,
@@ -165,12 +178,16 @@ class _Run:
     Attributes:
         window: Its steady phase, to which all figures belong.
         samples: Without those whose time is unknown.
+        readings: Of these, the ones at which the sensor of the rails was updated.
+        update_seconds: How often that is, if lines show or NVML is known to have a slower sensor.
     """
 
     trace: RunTrace
     phases: Mapping[PhaseName, Span]
     window: Span
     samples: WindowSlice
+    readings: WindowSlice
+    update_seconds: float | None
     rule: RailRule | None
     environment: Environment
     other_runs: Mapping[str, Sequence[Span]]
@@ -183,9 +200,17 @@ class _Run:
 
     @property
     def times_ns(self) -> Sequence[int]:
-        """The times of the samples of the window."""
-        inside = self.samples.inside(self.window.begin_ns, self.window.end_ns)
-        return self.samples.times_ns[inside]
+        """The times of the readings of the window."""
+        inside = self.readings.inside(self.window.begin_ns, self.window.end_ns)
+        return self.readings.times_ns[inside]
+
+    @property
+    def sensor_ns(self) -> Sequence[int]:
+        """The times at which a sensor with a period of its own was updated in the window."""
+        seconds = self.update_seconds
+        if self.environment.power_reading == "instant":
+            seconds = NVML_SENSOR_SECONDS
+        return rhythm.sensor_times(self.window, seconds)
 
 
 @dataclass(frozen=True)
@@ -287,6 +312,15 @@ def _flags_without_telemetry(trace: RunTrace, environment: Environment) -> set[F
     return raised
 
 
+def _update_seconds(samples: WindowSlice, rule: RailRule | None, window: Span) -> float | None:
+    """Return how often the rails are updated, if that is less often than lines come."""
+    columns = RAIL_POWER.by_label(samples.columns)
+    if rule is None or not set(rule.total) <= columns.keys():
+        return None
+    inside = samples.inside(window.begin_ns, window.end_ns)
+    return update_seconds(samples.times_ns[inside], [columns[name][inside] for name in rule.total])
+
+
 def _always_in_flight(_device: str, begin_ns: int, end_ns: int) -> float:
     """Return all of the time as our own, so that no work on another core is called foreign."""
     return (end_ns - begin_ns) / 1e9
@@ -359,11 +393,13 @@ def _disturbance(run: _Run, processes: Sequence[ProcessShare], raised: Set[Flag]
 def _rhythm_of(run: _Run, work: _Work) -> _Rhythm:
     """Return how the samples of the window keep step with the work."""
     if work.starts:
-        return _Rhythm(work.starts, rhythm.folded_rhythm(run.times_ns, work.starts))
+        beats = rhythm.folded_rhythm(run.times_ns, work.starts)
+        beats += rhythm.folded_rhythm(run.sensor_ns, work.starts)
+        return _Rhythm(work.starts, beats)
     # Inferences were counted, not timed: they are taken to be even.
     starts = rhythm.evenly_spaced(run.window, work.pieces)
     miscount = 1
-    curve = module_curve(run.samples, run.rule)
+    curve = module_curve(run.readings, run.rule)
     if starts and curve:
         cycles = rhythm.shown_cycles(curve, run.window, len(starts))
         starts = rhythm.evenly_spaced(run.window, work.pieces, cycles)
@@ -371,8 +407,10 @@ def _rhythm_of(run: _Run, work: _Work) -> _Rhythm:
             # The readings show the frequency. Else the count stands for it, and a count is not a
             # frequency: an edge of the window may cut a cycle.
             miscount = 0
-    beats = rhythm.folded_rhythm(run.times_ns, starts, miscount)
-    beats += rhythm.beats_of_batches(run.times_ns, run.window, work.pieces)
+    beats = []
+    for times_ns in (run.times_ns, run.sensor_ns):
+        beats += rhythm.folded_rhythm(times_ns, starts, miscount)
+        beats += rhythm.beats_of_batches(times_ns, run.window, work.pieces)
     return _Rhythm(starts, beats)
 
 
@@ -400,11 +438,14 @@ def _flags_of_window(
     is_unsteady = bool(mode_changes) or quality.not_steady(
         window, work.starts, work.latencies, samples, throttle_events
     )
-    # The sensor behind NVML has a period of its own, with which the work may keep step too.
-    sensor_ns = rhythm.sensor_times(window, run.environment.power_reading)
+    # A sensor with a period of its own may keep step with the work too.
     is_aliased = rhythm.aliased(times_ns, work_rhythm.starts, work_rhythm.beats) or rhythm.aliased(
-        sensor_ns, work_rhythm.starts
+        run.sensor_ns, work_rhythm.starts
     )
+    curve = module_curve(run.readings, run.rule)
+    if curve is not None:
+        inside = within(curve.times_ns, window)
+        is_aliased = is_aliased or follows_work(curve.times_ns[inside], curve.watts[inside])
     sample_count: int | None = len(times_ns)
     if method == "counter":
         sample_count = None  # A counter of energy needs no number of samples.
@@ -440,7 +481,19 @@ def _timing_of(run: _Run, clock_seconds: float | None) -> Timing:
     if clock_seconds is not None:
         # What the worker does not know of its edges is a doubt about their common clock.
         clock_seconds += run.trace.uncertain_ns / 1e9
-    return timing_of(run.environment, clock_seconds, quality.late_seconds(run.samples))
+    timing = timing_of(run.environment, clock_seconds, quality.late_seconds(run.samples))
+    if run.update_seconds is not None:
+        timing = timing._replace(delay=timing.delay + run.update_seconds)
+    if run.environment.rail_sensors or run.environment.power_reading:
+        return timing
+    # How the sensor averages is not known, so the steps at the edges of the work have to show it.
+    readings, whole = run.readings, run.trace.telemetry_window()
+    if run.idle_phases and whole is not None:
+        readings = readings.around(whole.begin_ns, whole.end_ns)
+    curve = module_curve(readings, run.rule)
+    if curve is None:
+        return timing
+    return timing._replace(forgetting=shown_forgetting(curve, run.window))
 
 
 def _flags_of_energy(measured: MeasuredEnergy | None) -> set[Flag]:
@@ -462,11 +515,13 @@ def _energy_of(
     neighbours: _Neighbours,
     timing: Timing,
     raised: Sequence[Flag],
+    suspect: str | None,
 ) -> Energy | None:
-    """Return the measured energy with the reason of missing net figures, and by work phase."""
+    """Return the measured energy with what is known of its sensor, and by work phase."""
     if measured is None:
         return None
-    energy = measured.energy
+    known = {"sensor_reason": suspect, "update_seconds": run.update_seconds}
+    energy = measured.energy.model_copy(update=known)
     if neighbours.disturbance is not None:
         energy = energy.model_copy(update={"net_reason": neighbours.disturbance})
     work_phases = run.trace.work_phases

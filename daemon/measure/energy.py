@@ -17,6 +17,8 @@ GAP_SECONDS = 2.0
 SETTLE_SECONDS = 0.55
 LAG_SECONDS = 0.05
 """A line arrives up to so long after the moment that it describes."""
+FORGOTTEN = 5
+"""Time constants after which 0.7 % of a step are left."""
 
 
 class Timing(NamedTuple):
@@ -26,16 +28,34 @@ class Timing(NamedTuple):
         clock: Their clocks may differ by so much, either way; ``None`` if that is unknown.
         averaging: A reading is the mean of that long.
         delay: It arrives up to so long after the time that it describes.
+        forgetting: A reading moves towards the power with this time constant, as that of an INA3221
+            does: each conversion adds the difference divided by the number of averages.
     """
 
     clock: float | None = 0.0
     averaging: float = 0.0
     delay: float = LAG_SECONDS
+    forgetting: float = 0.0
+
+    @property
+    def settling(self) -> float:
+        """Seconds after a step until a reading shows no more of the power before it."""
+        return self.averaging + FORGOTTEN * self.forgetting
+
+    @property
+    def age(self) -> float:
+        """Mean age of the power that a reading shows."""
+        return self.averaging / 2 + self.forgetting
+
+    @property
+    def width(self) -> float:
+        """Length of a plain mean with that age."""
+        return 2 * self.age
 
     @property
     def certain_after_seconds(self) -> float:
         """Seconds after the start of a window in which a reading may describe the time before."""
-        return (self.clock or 0.0) + self.averaging + self.delay
+        return (self.clock or 0.0) + self.settling + self.delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +177,9 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
     - Clock: if the clock of the readings is unsure, they may belong to as much more of what is
       outside, and the power there may be any that was read there; without a reading there, that
       has no limit.
-    - Lag: readings arrive late, and are older by half the time over which they average. So the
-      true window is later than what was integrated: it has that time at the power of the end more,
-      and that time at the power of the start less.
+    - Lag: readings arrive late, and show power of some age (``Timing.age``). So the true window is
+      later than what was integrated: it has that time at the power of the end more, and that time
+      at the power of the start less.
 
     The result is ``None`` if the readings do not cover the window; see ``integrate``.
     """
@@ -195,7 +215,7 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
         clock_bound = timing.clock * apart
     # The first two are possible either way, the lag on the side of the change only.
     either_way = edge_motion + clock_bound
-    lag_bound = (timing.averaging / 2 + timing.delay) * change
+    lag_bound = (timing.age + timing.delay) * change
     bounds = (min(lag_bound, 0.0) - either_way, max(lag_bound, 0.0) + either_way)
     return WindowEnergy(joules, readings, bounds)
 
@@ -216,12 +236,12 @@ def settled(span: Span, timing: Timing = Timing()) -> Span:  # noqa: B008 - immu
 
     Its start is left out: readings arrive up to 50 ms late, so the first may belong to the work
     before, and a DLA stays powered for half a second after its last task. That is 0.55 s, or a
-    quarter of a short phase, but never less than the delay and averaging of the readings. If the
+    quarter of a short phase, but never less than the delay and settling of the readings. If the
     clock of the readings is unsure, as much is left out at both ends.
     """
     skipped = max(
-        min(SETTLE_SECONDS, span.seconds / 4) + timing.averaging,
-        timing.delay + timing.averaging,
+        min(SETTLE_SECONDS, span.seconds / 4) + timing.settling,
+        timing.delay + timing.settling,
     )
     clock_ns = round((timing.clock or 0.0) * 1e9)
     end_ns = max(span.end_ns - clock_ns, span.begin_ns)

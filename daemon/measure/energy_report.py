@@ -29,8 +29,8 @@ from .uncertainty import FEWEST_POINTS, Wander, quantisation_watts, sampling_wat
 IDLE_PHASES: tuple[PhaseName, ...] = ("baseline_before", "baseline_after")
 IDLE_EDGE_RATIO = 0.01
 """An idle phase is long enough for a counter if the error at its edges is at most this part."""
-# The sensor behind NVML's instant power is read every 100 ms: half of that, on average, is added.
-_NVML_INSTANT_LAG_SECONDS = 0.05
+NVML_SENSOR_SECONDS = 0.1
+"""How often the sensor behind NVML's instant power is read."""
 _NVML_MEAN_SECONDS = 1.0
 _Terms = dict[str, float]
 _Bounds = tuple[float, float]
@@ -133,18 +133,20 @@ def timing_of(
     """Return how the readings of a run relate to its window in time.
 
     NVML's instant power is read from its sensor every 100 ms, so it may be 50 ms older than the lag
-    of any reading; its mean is one over a second. A board's sensors average as they are set.
+    of any reading; its mean is one over a second. A board's sensors average as they are set: they
+    forget with that time.
 
     ``clock_seconds`` is the difference between their clocks, ``None`` if unknown. Samples may have
     arrived ``late_seconds`` later than usual.
     """
-    averaging = averaging_seconds(environment.rail_sensors)
-    if environment.power_reading == "usage":
-        averaging = _NVML_MEAN_SECONDS
     delay = LAG_SECONDS + late_seconds
     if environment.power_reading == "instant":
-        delay += _NVML_INSTANT_LAG_SECONDS
-    return Timing(clock_seconds, averaging, delay)
+        # Half of the time between two readings of the sensor, on average.
+        return Timing(clock_seconds, delay=delay + NVML_SENSOR_SECONDS / 2)
+    if environment.power_reading == "usage":
+        return Timing(clock_seconds, _NVML_MEAN_SECONDS, delay)
+    forgetting = averaging_seconds(environment.rail_sensors)
+    return Timing(clock_seconds, delay=delay, forgetting=forgetting)
 
 
 def module_curve(samples: WindowSlice, rule: RailRule | None) -> Curve | None:
@@ -242,7 +244,7 @@ def _idle_power(
     if not idle:
         return _IdlePower([], None)
     readings = [phase.readings for phase in idle]
-    return _IdlePower(idle, wander(readings, timing.averaging))
+    return _IdlePower(idle, wander(readings, timing.width))
 
 
 def _energy_by_rail(

@@ -250,13 +250,13 @@ def _regressed(
 ) -> list[_PhaseJoules]:
     """Return the energy of a rail in each phase; nothing if the readings are too few.
 
-    A reading is the mean power of ``averaging`` seconds that ended up to ``delay`` before its
+    A reading is taken for the mean power of ``width`` seconds that ended up to ``delay`` before its
     arrival. Delays are tried, first few and then more near the best, and some that differ from
     reading to reading. Those that explain the readings nearly as well as the best are likely, and
     so are its neighbours. Their intervals are joined.
     """
     clock_ns, delay_ns = (timing.clock or 0.0) * 1e9, timing.delay * 1e9
-    width_ns = max(timing.averaging * 1e9, MOMENT_NS)
+    width_ns = max(timing.width * 1e9, MOMENT_NS)
     first = bisect_right(curve.times_ns, window.begin_ns + clock_ns + delay_ns + width_ns)
     whole = slice(first, bisect_left(curve.times_ns, window.end_ns - clock_ns))
     readings = Curve(curve.times_ns[whole], curve.watts[whole])

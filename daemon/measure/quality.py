@@ -26,8 +26,10 @@ WALL_SLEW_RATIO = 0.001
 SUSPEND_NS = 50_000_000
 LATE_AT_MOST_SECONDS = 0.05
 FP32_DIFFERENCE, OTHER_DIFFERENCE = 0.001, 0.01
-WITHHOLDING: frozenset[Flag] = frozenset({"insufficient_samples", "aliased", "overlapped"})
-OF_SAMPLING: frozenset[Flag] = frozenset({"aliased"})
+WITHHOLDING: frozenset[Flag] = frozenset(
+    {"insufficient_samples", "aliased", "overlapped", "sensor_suspect"}
+)
+OF_SAMPLING: frozenset[Flag] = frozenset({"aliased", "sensor_suspect"})
 """Of these, the flags of the readings of power, which an energy counter does without."""
 BUSY_RATIO = 0.05
 LOAD_LAG_NS = 1_000_000_000

@@ -335,9 +335,12 @@ class Energy(Record):
             where each has one, or by integration of the readings of power.
         net_joules: ``gross_joules`` minus the loaded-idle baseline.
         net_reason: Why there is none, although idle phases were measured.
+        sensor_reason: Why the readings of power are ``sensor_suspect``.
+        update_seconds: How often the rails are updated, where that is less often than lines come.
         gross_joules_per_inference: Withheld (``None``) under ``insufficient_samples``,
-            ``overlapped`` and, unless a counter gave the energy, ``aliased``; also for fewer than
-            200 inferences. Its interval includes that of the count.
+            ``overlapped`` and, unless a counter gave the energy, ``aliased`` and
+            ``sensor_suspect``; also for fewer than 200 inferences. Its interval includes that of
+            the count.
         net_joules_per_inference: Withheld likewise; also after a drift of the idle power, or if
             ``gross_joules`` has an interval and ``net_joules`` has none.
         joules_per_unit: Gross energy per unit of work, withheld under the same flags; its interval
@@ -361,6 +364,8 @@ class Energy(Record):
     gross_method: EnergyMethod | None = None
     net_joules: float | None = None
     net_reason: str | None = None
+    sensor_reason: str | None = None
+    update_seconds: float | None = None
     gross_joules_per_inference: float | None = None
     gross_joules_per_inference_interval: Interval | None = None
     net_joules_per_inference: float | None = None

@@ -317,21 +317,18 @@ def _lines(counts: Sequence[Sequence[int]], fold: int, halves: Sequence[int]) ->
     return magnitudes
 
 
-_SENSOR_PERIOD_NS = 100_000_000
+def sensor_times(window: Span, seconds: float | None) -> list[int]:
+    """Return when a sensor that is updated each so many seconds was read in a window.
 
+    The phase is unknown, but work that keeps step with the sensor is detected. ``None`` is a sensor
+    that is read with each line.
 
-def sensor_times(window: Span, power_reading: str | None) -> list[int]:
-    """Return when the sensor behind NVML's instant power was read in a window, but for its phase.
-
-    The phase is unknown, but work that keeps step with the sensor is detected. ``power_reading`` is
-    that of an ``Environment``; a board has none.
-
-    >>> sensor_times(Span(begin_ns=0, end_ns=250_000_000), "instant")
+    >>> sensor_times(Span(begin_ns=0, end_ns=250_000_000), 0.1)
     [0, 100000000, 200000000]
     """
-    if power_reading != "instant":
+    if seconds is None:
         return []
-    return list(range(window.begin_ns, window.end_ns, _SENSOR_PERIOD_NS))
+    return list(range(window.begin_ns, window.end_ns, round(seconds * 1e9)))
 
 
 def beats_of_batches(times_ns: Sequence[int], window: Span, inferences: int | None) -> list[Beat]:

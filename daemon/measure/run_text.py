@@ -225,6 +225,8 @@ def _energy_rows(report: RunReport) -> Iterator[Row]:
         yield _figure_row("net energy", joules(net.value), _interval_of(net))
     elif energy.net_reason is not None:
         yield Row("net energy", f"withheld: {energy.net_reason}")
+    if energy.sensor_reason is not None:
+        yield Row("sensor", energy.sensor_reason)
     if power is not None:
         yield _figure_row("module power", watts(power))
     if energy.baseline_watts is not None:

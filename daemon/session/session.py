@@ -344,8 +344,8 @@ class Session:
             raise UserError(what, "name them under board: in the configuration")
         from ..measure.lock_in import pattern
 
-        averaging, seed = timing_of(self.environment).averaging, randbits(32)
-        return Pattern(seconds, seed, pattern(seconds, interval, averaging, seed))
+        width, seed = timing_of(self.environment).width, randbits(32)
+        return Pattern(seconds, seed, pattern(seconds, interval, width, seed))
 
     def begin(self, trace: RunTrace, reason: str) -> None:
         """Store a provisional record with the outcome ``failed``.

@@ -163,8 +163,8 @@ def test_slow_updates_and_unsure_clocks_widen_the_error():
 def test_readings_are_as_old_as_their_sensor_makes_them():
     board = {"1-0040.samples": 64.0, "1-0040.update_interval": 422.0}
     each = {"1-0040.samples": 16.0, "1-0040.update_interval": 10.0}
-    assert timing_of(Environment()).averaging == 0
-    assert timing_of(Environment(rail_sensors=board)).averaging == 0.422
-    assert timing_of(Environment(rail_sensors=each)).averaging == pytest.approx(0.48)
+    assert timing_of(Environment()).age == 0
+    assert timing_of(Environment(rail_sensors=board)).forgetting == 0.422
+    assert timing_of(Environment(rail_sensors=each)).forgetting == pytest.approx(0.48)
     assert timing_of(Environment(power_reading="usage")).averaging == 1
     assert timing_of(Environment(power_reading="instant")).delay > timing_of(Environment()).delay

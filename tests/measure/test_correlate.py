@@ -8,7 +8,7 @@ from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.correlate import correlate
 from tegrascope.daemon.measure.dla import dla_was_on
-from tegrascope.daemon.measure.energy import Timing
+from tegrascope.daemon.measure.energy import Timing, integrate
 from tegrascope.daemon.measure.phases import energy_of_parts
 from tegrascope.daemon.measure.report import Environment, Span
 from tegrascope.daemon.measure.trace import RunTrace
@@ -638,19 +638,19 @@ def test_a_counter_stands_beside_the_integral():
     ],
     ids=["nvml", "board"],
 )
-def test_lagging_power_widens_the_interval(lagging):
-    """Power that is a mean over the second before misses some of the run, and the interval it."""
+def test_lagging_power_is_measured_whether_it_is_known_or_shows_itself(lagging):
+    """Power that is a mean over the second before misses some of the run at its begin."""
     cut = telemetry(noise=0)
     work = [min(max(t / SECOND - 100, 0), 30) for t in cut.times_ns]
     ago = [min(max(t / SECOND - 101, 0), 30) for t in cut.times_ns]
     mean = array("d", (10 + 300 * (a - b) for a, b in zip(work, ago, strict=True)))
     late = WindowSlice(cut.times_ns, cut.wall_ns, {"rails.GPU.instant_watts": mean})
     rule, truth = find_rail_rule(["GPU"]), 310 * 30
-    told = correlate(trace(*WHOLE), late, rule=rule).energy
-    assert told.gross_interval.high < truth
-    environment = Environment(**lagging)
-    told = correlate(trace(*WHOLE), late, rule=rule, environment=environment).energy
-    assert told.gross_interval.low < truth < told.gross_interval.high
+    # Read too soon after the edge, the mean of the work would be too low.
+    assert integrate(late.times_ns, mean, ns(100), ns(130)) < 0.99 * truth
+    for environment in (Environment(), Environment(**lagging)):
+        told = correlate(trace(*WHOLE), late, rule=rule, environment=environment).energy
+        assert told.gross_interval.low < truth < told.gross_interval.high
 
 
 def test_late_samples_are_flagged_and_widen_the_interval():
@@ -808,7 +808,7 @@ def test_an_edge_that_is_uncertain_widens_the_interval():
     energies = [correlate(one, telemetry(), rule=RULE).energy for one in (trace(*WHOLE), made)]
     widths = [energy.gross_interval.high - energy.gross_interval.low for energy in energies]
     assert widths[1] > widths[0] + 0.5 * 17
-    assert energies[0].gross_joules == pytest.approx(energies[1].gross_joules, rel=1e-3)
+    assert energies[0].gross_joules == pytest.approx(energies[1].gross_joules, rel=2e-3)
 
 
 def test_nothing_outside_the_window_changes_the_figures():

@@ -123,6 +123,21 @@ def _amplitudes(size: int, step: float, memory: float) -> Array:
     return np.sqrt(np.fft.rfft(np.exp(-away / memory)).real.clip(min=0))
 
 
+def forgetting(watts: Array, seconds: float) -> Array:
+    """Return a register after each cell that moves by cell / seconds of the difference."""
+    keep = float(np.exp(-GRID_SECONDS / seconds))
+    size = max(min(int(20 * seconds / GRID_SECONDS), 4096), 1)
+    count = -(-len(watts) // size)
+    padded = np.concatenate([watts, np.full(count * size - len(watts), watts[-1])])
+    powers = keep ** np.arange(1, size + 1)
+    inner = np.cumsum(padded.reshape(count, size) / powers, axis=1) * powers * (1 - keep)
+    carried, last = np.empty(count), float(watts[0])
+    for k in range(count):
+        carried[k] = last
+        last = last * powers[-1] + inner[k, -1]
+    return (inner + carried[:, None] * powers).ravel()[: len(watts)]
+
+
 class Power:
     """Energy of each rail, of the idle board, and of the work until each moment; exact."""
 
@@ -191,6 +206,10 @@ class Power:
         cells = np.clip((times / GRID_SECONDS).astype(np.int64), 0, len(self._edges) - 2)
         return self._watts[rail][cells]
 
+    def forgotten(self, rail: int, times: Array, seconds: float) -> Array:
+        """Return a register that moves towards the power of a rail, at moments."""
+        return np.interp(times, self._edges[1:], forgetting(self._watts[rail], seconds))
+
     def mean(self, rail: int, ends: Array, seconds: float) -> Array:
         """Return the mean power of a rail over the time before moments."""
         if rail not in self._until:
@@ -206,22 +225,34 @@ class Sensor:
     """How rails are read.
 
     The reading is of a moment up to ``most_lag`` before the line is printed: each rail has its own
-    fixed lag in a run, or each line has another one.
+    fixed lag in a run, or each line has another one. It is a mean of the time before that moment,
+    or moves towards the power with a time constant, as an INA3221's does, or is that of the last
+    update, and of a moment otherwise.
     """
 
     most_lag: float = MOST_LAG_SECONDS
     lag_varies: bool = False
     averages_seconds: float = 0.0
+    forgets_seconds: float = 0.0
+    updates_seconds: float = 0.0
     noise_watts: float = 0.0
+    states_averaging: bool = True
+
+    @property
+    def stated_seconds(self) -> float:
+        """The averaging that the kernel's files give."""
+        return (self.averages_seconds or self.forgets_seconds) * self.states_averaging
 
 
 @dataclass(frozen=True, slots=True)
 class Printing:
     """When lines are printed, which are lost, and when a reader gets them.
 
-    Loss: ``lost`` is the share of single lines, ``burst`` the probability per line that three to
-    ten lines from there on are lost. Arrival: ``late_seconds`` after printing, and ``block`` lines
-    at once, with the arrival time of the last one.
+    A reading takes as long for each line of a board if ``own_pace`` (± 0.5 ms), else it varies by
+    line; and it waits up to ``waits_seconds`` for a piece of the work to end. Loss: ``lost`` is the
+    share of single lines, ``burst`` the probability per line that three to ten lines from there on
+    are lost. Arrival: ``late_seconds`` after printing, and ``block`` lines at once, with the
+    arrival time of the last one.
     """
 
     interval: float = 0.103
@@ -229,6 +260,8 @@ class Printing:
     burst: float = 0.0
     late_seconds: float = 0.0
     block: int = 1
+    own_pace: bool = False
+    waits_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,19 +277,36 @@ class Lines:
     watts: Array
 
 
-def print_lines(power: Power, sensor: Sensor, printing: Printing, random: Random) -> Lines:
-    """Return the lines that a program prints from the beginning to the end of a world."""
+def print_lines(
+    power: Power, sensor: Sensor, printing: Printing, random: Random, work: Load | None = None
+) -> Lines:
+    """Return the lines that a program prints from the beginning to the end of a world.
+
+    ``work`` is that for which the program waits.
+    """
     count = int(power.seconds / printing.interval) + 2
-    steps = printing.interval + random.uniform(*READ_SECONDS, count)
+    if printing.own_pace:
+        reading = random.uniform(*READ_SECONDS) + random.uniform(-0.0005, 0.0005, count)
+    else:
+        reading = random.uniform(*READ_SECONDS, count)
+    steps = printing.interval + reading
     steps[0] = random.uniform(0, printing.interval + READ_SECONDS[1])
     printed = np.cumsum(steps)
+    if printing.waits_seconds and work is not None:
+        printed = _waiting(steps, work, printing.waits_seconds)
     # A line that a reader gets after the end of the world does not count.
     printed = printed[printed < power.seconds - printing.late_seconds - 0.001]
-    watts = []
+    watts, begin = [], 0.0
     for number, rail in enumerate(power.board.rails):
         lag = random.uniform(0, sensor.most_lag, len(printed) if sensor.lag_varies else 1)
         taken = np.maximum(printed - lag, 0.0)
-        if sensor.averages_seconds:
+        if sensor.forgets_seconds:
+            exact = power.forgotten(number, taken, sensor.forgets_seconds)
+        elif sensor.updates_seconds:
+            begin = random.uniform(0, sensor.updates_seconds) if number == 0 else begin
+            number_of = np.floor((taken - begin) / sensor.updates_seconds)
+            exact = power.at(number, np.maximum(number_of * sensor.updates_seconds + begin, 0.0))
+        elif sensor.averages_seconds:
             exact = power.mean(number, taken, sensor.averages_seconds)
         else:
             exact = power.at(number, taken)
@@ -275,3 +325,18 @@ def print_lines(power: Power, sensor: Sensor, printing: Printing, random: Random
     last = np.arange(len(printed)) // printing.block * printing.block + printing.block - 1
     arrived = printed[np.minimum(last, len(printed) - 1)] + printing.late_seconds
     return Lines(printed, arrived, readings)
+
+
+def _waiting(steps: Array, work: Load, longest: float) -> Array:
+    """Return when lines are printed that wait for a piece of the work to end, up to some seconds.
+
+    The next line follows the one before after its step.
+    """
+    ends, printed, now = work.starts + work.seconds, [], 0.0
+    for step in steps:
+        now += step
+        piece = int(np.searchsorted(work.starts, now, "right")) - 1
+        if piece >= 0 and now < ends[piece]:
+            now = min(float(ends[piece]) + 0.0005, now + longest)
+        printed.append(now)
+    return np.array(printed)

@@ -167,7 +167,7 @@ def judge(
         if not not_below(kind.held, kind.published, COVERAGE, confidence):
             missed.append(f"{name} coverage {kind.coverage:.1%} of {kind.published}")
         limit = WIDEST if cell.regime.family in ("constant", "ramp") else WIDEST_ELSEWHERE
-        if kind.times_best > limit * slack:
+        if kind.times_best > limit * slack and cell.regime.family != "rare":
             missed.append(f"{name} width {kind.times_best:.2f} × best, limit {limit}")
         if cell.must_be_published and not not_below(
             kind.published, kind.windows, least, confidence
@@ -210,7 +210,7 @@ def _kind(
     half = (high - low) / 2
     off = np.abs(truth - (high + low) / 2) / np.maximum(half, 1e-12)
     reach = floor
-    if cell.regime.family == "other":
+    if cell.regime.family in ("other", "rare"):
         errors = np.array([outcomes[i].plain for i in shown])
         reach = best.measured(errors[:, estimate], errors[:, 2 + estimate], floor)
     return Kind(

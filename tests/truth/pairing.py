@@ -32,6 +32,7 @@ from tegrascope.daemon.session.telemetry import TelemetryFeed
 from tegrascope.parsers.inference.events import Inferences, Phase
 from tegrascope.workbench.tables import frames
 
+from .board import Board
 from .regimes import Window
 
 ORIGIN_NS = 1_000_000_000_000
@@ -69,8 +70,11 @@ class Paired:
     flags: tuple[str, ...]
 
 
-def pair_live(window: Window, run_id: str) -> Paired:
-    """Pair a window as the daemon does: starts, latencies and idle phases are known."""
+def pair_live(window: Window, run_id: str, second: tuple[Any, Any] | None = None) -> Paired:
+    """Pair a window as the daemon does: starts, latencies and idle phases are known.
+
+    ``second`` are times and watts, shape (n,) and (rails, n), of readings at another interval.
+    """
     trace = RunTrace(
         run_id=run_id,
         workload="truth",
@@ -101,9 +105,13 @@ def pair_live(window: Window, run_id: str) -> Paired:
         span = Span(begin_ns=_ns(other.begin), end_ns=_ns(other.end))
         others[f"other{number}"] = (span,) if _ACCEPTS_PHASES else span
     samples = samples_of(window, before[0], after[1])
-    averages = window.setup.sensor.averages_seconds
+    averages = window.setup.sensor.stated_seconds
     more: dict[str, Any] = {"averaging_seconds": averages} if _ACCEPTS_AVERAGING else {}
     board = window.setup.board
+    if second is not None and "second" in _ARGUMENTS:
+        times, watts = second
+        kept = (times > before[0]) & (times < after[1])
+        more["second"] = _slice(times[kept], times[kept], _columns(board, watts[:, kept]))
     report = correlate(
         trace,
         samples,
@@ -131,19 +139,28 @@ def samples_of(window: Window, begin: float, end: float) -> WindowSlice:
     printing = window.setup.printing
     if printing.block > 1 or printing.late_seconds:
         return _collected(window).cut(_ns(begin), _ns(end))
-    lines = window.lines
-    columns = {rail.name: lines.watts[i] for i, rail in enumerate(window.setup.board.rails)}
-    columns |= dict.fromkeys(window.setup.board.contained, lines.watts[0])
-    times = np.rint(lines.arrived * 1e9).astype(np.int64) + ORIGIN_NS
-    whole = WindowSlice(
+    lines, board = window.lines, window.setup.board
+    columns = _columns(board, lines.watts)
+    columns |= dict(zip(board.contained, window.contained, strict=True))
+    whole = _slice(lines.arrived, window.wall(lines.arrived), columns)
+    return whole.around(_ns(begin), _ns(end))
+
+
+def _columns(board: Board, watts: Any) -> dict[str, Any]:
+    return {rail.name: watts[i] for i, rail in enumerate(board.rails)}
+
+
+def _slice(arrived: Any, walls: Any, columns: dict[str, Any]) -> WindowSlice:
+    times = np.rint(arrived * 1e9).astype(np.int64) + ORIGIN_NS
+    wall_ns = np.rint(walls * 1e9).astype(np.int64) + WALL_NS
+    return WindowSlice(
         array("q", times.tobytes()),
-        array("q", (times - ORIGIN_NS + WALL_NS).tobytes()),
+        array("q", wall_ns.tobytes()),
         {
             f"rails.{name}.instant_watts": array("d", values.tobytes())
             for name, values in columns.items()
         },
     )
-    return whole.around(_ns(begin), _ns(end))
 
 
 class _SetClock:
@@ -222,14 +239,14 @@ def log_lines(window: Window, base: float = 0.0) -> Iterator[str]:
     The second number of a rail, the mean since the start, is that of this window.
     """
     lines, board = window.lines, window.setup.board
-    means = np.cumsum(lines.watts, axis=1) / np.arange(1, len(lines.printed) + 1)
-    printed = [(rail.name, i) for i, rail in enumerate(board.rails)]
-    printed += [(name, 0) for name in board.contained]
-    for i, at in enumerate(lines.printed):
+    watts = np.concatenate([lines.watts, window.contained])
+    means = np.cumsum(watts, axis=1) / np.arange(1, len(lines.printed) + 1)
+    names = [*(rail.name for rail in board.rails), *board.contained]
+    for i, at in enumerate(window.wall(lines.printed)):
         stamp = datetime.fromtimestamp(WALL_NS // 10**9 + base + at, timezone.utc)
         rails = " ".join(
-            f"{name} {lines.watts[r, i] * 1e3:.0f}mW/{means[r, i] * 1e3:.0f}mW"
-            for name, r in printed
+            f"{name} {watts[r, i] * 1e3:.0f}mW/{means[r, i] * 1e3:.0f}mW"
+            for r, name in enumerate(names)
         )
         yield (
             f"{stamp:%m-%d-%Y %H:%M:%S} RAM 1000/7607MB (lfb 1x4MB)"
@@ -246,11 +263,12 @@ def pair_recorded(windows: Sequence[Window]) -> list[Paired]:
     texts, base = [], 0.0
     for number, window in enumerate(windows):
         start = WALL_NS // 10**9 + base
-        arrived = window.lines.arrived
+        arrived = window.wall(window.lines.arrived)
         for at, line in zip(arrived, log_lines(window, base), strict=True):
             texts.append(f"{start + at:.6f}::{line}\n")
         others = enumerate(window.setup.others)
-        spans = [(f"run{number}", window.begin, window.end, len(window.setup.load.starts))]
+        begin, end = window.wall(np.array([window.begin, window.end])).tolist()
+        spans = [(f"run{number}", begin, end, len(window.setup.load.starts))]
         spans += [(f"run{number}-other{i}", one.begin, one.end, 1) for i, one in others]
         rows += [
             {"name": name, "start": start + begin, "end": start + end, "inferences": count}
@@ -292,7 +310,8 @@ def _rail_sensors(averages_seconds: float) -> dict[str, float]:
     """
     if not averages_seconds:
         return {}
-    return {"1-0040.samples": 64, "1-0040.update_interval": averages_seconds * 1e3}
+    samples = max(min(64, int(averages_seconds * 1e3 / 6.6)), 1)
+    return {"1-0040.samples": samples, "1-0040.update_interval": averages_seconds * 1e3}
 
 
 def _ns(seconds: float) -> int:

@@ -10,6 +10,7 @@ from .board import (
     AGX_ORIN,
     ORIN_NX,
     READ_SECONDS,
+    Array,
     Board,
     Heat,
     Idle,
@@ -64,13 +65,13 @@ class Regime:
 
     Attributes:
         family: ``constant``, ``ramp`` and ``wander`` have a formula for the best possible width,
-            and their figures must be published.
+            and their figures must be published. What is ``rare`` has no best width.
         cells: Intervals in milliseconds and windows in seconds for the live pairing.
         offline: The same for recorded logs.
     """
 
     name: str
-    family: Literal["constant", "ramp", "wander", "other"]
+    family: Literal["constant", "ramp", "wander", "other", "rare"]
     make: Make
     cells: tuple[tuple[int, int], ...]
     offline: tuple[tuple[int, int], ...] = ()
@@ -118,6 +119,15 @@ class Window:
         return (self.begin - IDLE_SECONDS, self.begin), (self.end, self.end + IDLE_SECONDS)
 
     @property
+    def contained(self) -> Array:
+        """Power of the rails that are part of another one, shape (rails, n)."""
+        return np.repeat(self.lines.watts[:1], len(self.setup.board.contained), axis=0)
+
+    def wall(self, times: Array) -> Array:
+        """Return what the wall clock shows, less its start, at moments."""
+        return times
+
+    @property
     def is_overlapped(self) -> bool:
         """Whether another run works in the window."""
         others = self.setup.others
@@ -152,7 +162,7 @@ def make_window(cell: Cell, random: Random) -> Window:
         setup.heat,
         random,
     )
-    lines = print_lines(power, setup.sensor, setup.printing, random)
+    lines = print_lines(power, setup.sensor, setup.printing, random, setup.load)
     return Window(setup, power, lines, begin, end)
 
 
@@ -259,6 +269,36 @@ def _in_turn(period: float) -> Make:
     return make
 
 
+def _with(make: Make, **changes: object) -> Make:
+    """Return other windows of a regime: with another sensor, printing or idle power."""
+
+    def changed(random: Random, interval: float, begin: float, end: float) -> Setup:
+        return replace(make(random, interval, begin, end), **changes)  # type: ignore[arg-type]
+
+    return changed
+
+
+def _poisson(mean: float, busy: float) -> Make:
+    """Return inferences that begin at random, each when the one before has ended."""
+
+    def make(random: Random, _interval: float, begin: float, end: float) -> Setup:
+        gaps = np.maximum(random.exponential(mean, round(3 * (end - begin) / mean)), busy)
+        starts = begin + np.cumsum(gaps) - busy
+        starts = starts[starts + busy < end]
+        watts = (random.uniform(4.5, 5.5),) * 2
+        load = Load(begin, end, watts, starts, np.full(len(starts), 0.99 * busy), is_gated=True)
+        return Setup(load)
+
+    return make
+
+
+def _idle_job(random: Random, _interval: float, begin: float, end: float) -> Setup:
+    """Return constant work beside a job of 4 s each minute, which idle phases may never meet."""
+    first = random.uniform(begin - 60.0, begin)
+    job = timed(random, first, end + 20.0, 60.0, 4.0, spread=0.0)
+    return Setup(back_to_back(random, begin, end), stages=(replace(job, watts=(5.0, 5.0)),))
+
+
 def _overlap(random: Random, _interval: float, begin: float, end: float) -> Setup:
     other = back_to_back(random, (begin + end) / 2, end + 1.0, (3.0, 3.0))
     return Setup(back_to_back(random, begin, end), others=(other,))
@@ -270,6 +310,8 @@ def _disturbed(random: Random, _interval: float, begin: float, end: float) -> Se
     return Setup(back_to_back(random, begin, end), others=(other,))
 
 
+_OWN_PACE = Printing(own_pace=True)
+_JOB_EACH_SECOND = _unmarked(1.0, 0.25, 10.0, work=_every(1 / 60, 0.010))
 _ALL = tuple((ms, seconds) for ms in (103, 1009) for seconds in (15, 60, 120))
 _FAST, _SLOW = ((103, 15), (103, 60)), ((1009, 120),)
 _SHORT, _LONG = ((103, 15),), ((103, 60),)
@@ -310,11 +352,71 @@ REGIMES = (
     Regime(
         "unmarked-1s",
         "other",
-        _unmarked(1.0, 0.25, 10.0, work=_every(1 / 60, 0.010)),
+        _JOB_EACH_SECOND,
         _SLOW,
     ),
     Regime("in-turn-56ms", "other", _in_turn(0.0563), ((103, 30),)),
     Regime("in-turn-59ms", "other", _in_turn(0.0587), ((103, 30),)),
+    Regime("unmarked-1s-own-pace", "other", _with(_JOB_EACH_SECOND, printing=_OWN_PACE), _SLOW),
+    Regime(
+        "unmarked-117ms-own-pace",
+        "other",
+        _with(_unmarked(0.1175, 0.047, 10.0, work=_every(1 / 60, 0.010)), printing=_OWN_PACE),
+        ((103, 30),),
+    ),
+    Regime(
+        "key-frame-own-pace",
+        "other",
+        _with(_unmarked(30 / 29.35, 0.1, 10.0, work=_every(1 / 29.35, 0.015)), printing=_OWN_PACE),
+        _SLOW,
+    ),
+    Regime("in-turn-own-pace", "other", _with(_in_turn(0.0563), printing=_OWN_PACE), ((103, 30),)),
+    Regime(
+        "updates-1s-batches",
+        "other",
+        _with(_every(1.0, 0.035, 10, 0.15), sensor=Sensor(updates_seconds=1.0)),
+        ((103, 120),),
+        ((103, 120),),
+    ),
+    Regime(
+        "updates-0.2s-20fps",
+        "other",
+        _with(_every(1 / 20, 0.030), sensor=Sensor(updates_seconds=0.2)),
+        _LONG,
+        _LONG,
+    ),
+    Regime("updates-1s", "other", _constant(sensor=Sensor(updates_seconds=1.0)), ((103, 120),)),
+    Regime(
+        "updates-0.3s-ramp",
+        "other",
+        _with(_ramp(3, 7), sensor=Sensor(updates_seconds=0.3)),
+        _LONG,
+    ),
+    Regime("forgets-0.13s", "other", _constant(sensor=Sensor(forgets_seconds=0.13)), _FAST, _SHORT),
+    Regime("forgets-0.5s", "other", _constant(sensor=Sensor(forgets_seconds=0.5)), _FAST, _FAST),
+    Regime(
+        "forgets-0.5s-unsaid",
+        "other",
+        _constant(sensor=Sensor(forgets_seconds=0.5, states_averaging=False)),
+        _FAST,
+    ),
+    Regime("forgets-1s", "other", _constant(sensor=Sensor(forgets_seconds=1.0)), _LONG, _LONG),
+    Regime(
+        "averaged-0.5s-unsaid",
+        "other",
+        _constant(sensor=Sensor(averages_seconds=0.5, states_averaging=False)),
+        _FAST,
+        _FAST,
+    ),
+    Regime(
+        "lines-wait-for-bursts",
+        "other",
+        _with(_poisson(0.25, 0.12), printing=Printing(waits_seconds=0.2)),
+        _LONG,
+        _LONG,
+    ),
+    Regime("idle-job", "rare", _idle_job, _LONG),
+    Regime("idle-memory-10s", "other", _constant(idle=Idle(0.3, 10.0)), _FAST),
     Regime(
         "lost-lines", "other", _constant(printing=Printing(lost=0.05)), (*_FAST, *_SLOW), _SHORT
     ),

@@ -111,7 +111,8 @@ _REMEDIES: Mapping[str, str] = {
     " race of a plug-in",
     "overlapped": "run the benchmark alone",
     "baseline_disturbed": "stop the other programs, and run the benchmark alone",
-    "sensor_suspect": "the energy is that of the counter; do not trust the readings of power",
+    "sensor_suspect": "do not trust the readings of power; the report says why, and where there is"
+    " an energy counter, it is used",
 }
 
 

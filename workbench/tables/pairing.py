@@ -16,6 +16,7 @@ from ...daemon.measure.energy import interval_ns
 from ...daemon.measure.energy_report import timing_of
 from ...daemon.measure.phases import energy_of_parts
 from ...daemon.measure.report import Environment, Flag, RunReport, Span
+from ...daemon.measure.sensor import EDGE_SECONDS
 from ...daemon.measure.trace import RunTrace
 from ...parsers.errors import UserError
 from ...parsers.rails import RailRule
@@ -227,7 +228,9 @@ def _report(
         if clock_seconds is None:
             flags.append("times_assumed")
         trace.begins["steady"], trace.ends["steady"] = span.begin_ns, span.end_ns
-        cut = log.cut(span.begin_ns, span.end_ns)
+        # The steps at the edges show how the sensor averages.
+        reach = round(EDGE_SECONDS * 1e9)
+        cut = log.cut(span.begin_ns - reach, span.end_ns + reach)
         rule = rule or find_rail_rule(RAIL_POWER.by_label(cut.columns))
     return correlate(
         trace,

@@ -168,6 +168,7 @@ function energy(report) {
     ...uncertainty(measured),
     ...counters(measured),
   ];
+  if (measured.sensor_reason) parts.push(paragraph(`The readings of power are not to be trusted: ${measured.sensor_reason}.`));
   if (measured.net_reason) parts.push(paragraph(`There is no net energy: ${measured.net_reason}.`));
   if (measured.phases?.length > 0) {
     const heads = ["phase", "times", "time", "gross", "95 % interval", "per unit", "by"];
