@@ -126,3 +126,18 @@ class Companion(Protocol):
 
     def stop(self) -> None:
         """End; called from another thread, and more than once."""
+
+
+class PowerReader(Protocol):
+    """Reads the power of some rails at other times than a line is printed."""
+
+    problem: str | None  # why there is no reading, with the remedy
+
+    def read(self, planned_ns: int) -> tuple[int, Mapping[Column, float]] | None:
+        """Read now, as planned for that time; return the time of the reading and its columns.
+
+        The result is ``None``, with a ``problem``, if one of the rails has no valid reading.
+        """
+
+    def close(self) -> None:
+        """Close what is open; the next reading opens it again."""

@@ -9,7 +9,7 @@ import shutil
 import statistics
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,15 @@ from ...parsers.errors import ParseError
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_records
 from ...parsers.values import Section
-from ..base import SYSTEM_CLOCK, Clock, Companion, LineSource, MachineFacts, Stamped
+from ..base import (
+    SYSTEM_CLOCK,
+    Clock,
+    Companion,
+    LineSource,
+    MachineFacts,
+    PowerReader,
+    Stamped,
+)
 from ..outages import OutageLog, failure_text
 from .program import ProcessSource, SocketSource, StreamSource
 
@@ -38,6 +46,8 @@ class LineCollector(ABC):
         self.lines = self.samples = self.tokens_unparsed = self.backlog = 0
         self.about: MachineFacts | None = None
         self.companions: tuple[Companion, ...] = ()  # of the source itself
+        # Reads rails of the source's own board beside its lines; ``None`` where it has none.
+        self.open_power: Callable[[Sequence[str]], PowerReader] | None = None
         self._unparsed: Counter[str] = Counter()
         self._outage = OutageLog(source.name)
 

@@ -3,8 +3,9 @@
 import math
 import random
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -76,6 +77,8 @@ class SimulatedBoard:
             model, begin_ns, random.Random(f"{model.name} {seed} physics"), most_pieces
         )
         self._chance = random.Random(f"{model.name} {seed} readings")
+        # Readings beside the lines draw their noise apart, so that the lines stay the same.
+        self._chance_beside = random.Random(f"{model.name} {seed} beside")
         self._read_ns = begin_ns
         self._busy_before = dict(self._physics.busy_ns)
         self._sums = [0] * len(model.rails)
@@ -104,6 +107,19 @@ class SimulatedBoard:
             self.last_reading = self._read_ns, sample
             self.throttled = dict(self._physics.throttled)
             return sample
+
+    def read_power(self, at_ns: int) -> tuple[int, dict[str, float]]:
+        """Read the power of each rail beside the lines, in watts.
+
+        The time of the reading is ``at_ns``, or that of the last reading if this is later.
+        """
+        with self._lock:
+            self.advance(at_ns)
+            watts: dict[str, float] = {}
+            for number, rail in enumerate(self.model.rails):
+                millivolts, milliamperes = self._sense(number, self._chance_beside)
+                watts[rail.name] = millivolts * milliamperes / 1e6
+            return self._physics.now_ns, watts
 
     def true_energy(self, begin_ns: int, end_ns: int) -> TrueEnergy:
         """Return the exact energy of a past stretch; ``LookupError`` if it is too long ago."""
@@ -222,12 +238,18 @@ class SimulatedBoard:
                 readings[name] = highest
         return readings
 
-    def _rail(self, number: int) -> Rail:
+    def _sense(self, number: int, chance: random.Random) -> tuple[int, int]:
+        """Return millivolts and milliamperes of a rail, each in the steps of its sensor."""
         rail = self.model.rails[number]
-        volts = self._chance.gauss(rail.volts, 0.008)
+        volts = chance.gauss(rail.volts, 0.008)
         millivolts = _BUS_MILLIVOLTS * round(volts * 1000 / _BUS_MILLIVOLTS)
         amperes = self._physics.watts[number] / volts
         milliamperes = rail.step_milliamperes * round(amperes * 1000 / rail.step_milliamperes)
+        return millivolts, milliamperes
+
+    def _rail(self, number: int) -> Rail:
+        rail = self.model.rails[number]
+        millivolts, milliamperes = self._sense(number, self._chance)
         self.supply[rail.name] = millivolts / 1000, milliamperes / 1000
         milliwatts = millivolts * milliamperes // 1000
         self._sums[number] += milliwatts
@@ -448,6 +470,28 @@ class SimulatedKernel:
         """Do nothing."""
 
 
+class SimulatedPower:
+    """The power of some rails of a simulated board, beside its lines.
+
+    A reading describes a moment before its planned time, as a line does: the loads of our own runs
+    are known until then, however late a busy machine is with it.
+    """
+
+    problem: str | None = None
+
+    def __init__(self, board: SimulatedBoard, rails: Sequence[str]) -> None:
+        self._board = board
+        self._rails = rails
+
+    def read(self, planned_ns: int) -> tuple[int, Mapping[Column, float]] | None:
+        """Read the rails of the board."""
+        at_ns, watts = self._board.read_power(planned_ns - round(READ_SECONDS[1] * 1e9))
+        return at_ns, {(signals.RAIL_POWER, rail): watts[rail] for rail in self._rails}
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 class SimulatorSettings(SourceSettings):
     """The simulated board."""
 
@@ -484,4 +528,5 @@ def simulated_collector(source: SimulatorSource) -> TegrastatsCollector:
     collector = TegrastatsCollector(source, shows_root_more=True)
     collector.about = ABOUT
     collector.companions = (SimulatedKernel(source.board),)
+    collector.open_power = partial(SimulatedPower, source.board)
     return collector

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.board.readers import KernelFile
+from tegrascope.collectors.board.supply import RailPower
 from tegrascope.collectors.board.sysfs import RailCompanion, SysfsCompanion
 from tegrascope.collectors.simulator.board import JumpClock
-from tegrascope.parsers.signals import RAIL_VOLTS, by_name
+from tegrascope.parsers.signals import RAIL_POWER, RAIL_VOLTS, by_name
 from tests.fakes.board_tree import AGX_ORIN, sensor, write_board
 from tests.fakes.processes import until
 
@@ -97,6 +98,44 @@ def test_file_without_a_number_has_no_value(tmp_path, started):
         (tmp_path / f"{HWMON}/hwmon7/in1_input").write_text("5000\n")
         jump(clock, 10.0)
         assert until(lambda: by_name(companion.columns()).get("rails.VDD_IN.volts") == 5.0)
+
+
+def power(root: Path, *rails: str) -> RailPower:
+    return RailPower(root, rails, clock=JumpClock(5))
+
+
+def test_power_is_volts_times_amperes_or_that_of_the_sensor(tmp_path):
+    board = write_board(tmp_path / "nano", sensor("orin-nano"))
+    assert power(board, "VDD_IN").read(0) == (5, {(RAIL_POWER, "VDD_IN"): 5.016 * 1.55})
+    thor = write_board(tmp_path / "thor", sensor("thor"))
+    assert power(thor, "VIN").read(0) == (5, {(RAIL_POWER, "VIN"): 47.1528})
+
+
+def test_time_of_a_power_reading_is_half_way(tmp_path, monkeypatch):
+    clock = JumpClock()
+    Sensor(monkeypatch, clock).seconds = 0.008  # to read the voltage
+    root = write_board(tmp_path, sensor("orin-nano"))
+    at_ns, _ = RailPower(root, ["VDD_IN"], clock=clock).read(0)
+    assert at_ns == 4_000_000
+
+
+def test_power_of_rails_that_are_not_all_there_is_none_with_a_reason(tmp_path):
+    root = write_board(tmp_path, sensor("orin-nano"))
+    lacking = power(root, "VDD_IN", "VDD_SOC")
+    assert lacking.read(0) is None
+    assert lacking.problem == f"no sensor under {root} measures VDD_SOC"
+    assert power(tmp_path / "nothing", "VDD_IN").read(0) is None
+
+    current = root / HWMON / "hwmon7/curr1_input"
+    reader = power(root, "VDD_IN")
+    for text in ("", "N/A", "9" * 19, "\xff"):
+        current.write_text(text)
+        assert reader.read(0) is None, text
+        assert "gives no power of VDD_IN" in reader.problem
+    current.write_text("-8\n")
+    assert reader.read(0) == (5, {(RAIL_POWER, "VDD_IN"): pytest.approx(-0.040128)})
+    assert reader.problem is None
+    reader.close()
 
 
 class Sensor:
