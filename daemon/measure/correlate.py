@@ -60,6 +60,7 @@ def correlate(
     flags: Iterable[Flag] = (),
     clock_seconds: float | None = 0.0,
     in_flight: InFlight | None = None,
+    second: WindowSlice | None = None,
 ) -> RunReport:
     """Pair a run with the telemetry of its own window.
 
@@ -88,6 +89,8 @@ def correlate(
             an arrival; if ``None``, it is unknown, and no interval is given.
         in_flight: Time of tegrascope's own runs on each device; if ``None``, it is unknown, and
             only the run's own core is checked for work of others.
+        second: Readings of the total rails at another interval than ``samples``, by the same names
+            of columns and from the same time; they count if at least half of them are there.
     """
     raised = {*flags, *_flags_without_telemetry(trace, environment)}
     report = report_without_window(trace, environment, samples)
@@ -113,6 +116,7 @@ def correlate(
         environment=environment,
         other_runs=others or {},
         in_flight=in_flight or _always_in_flight,
+        second=_whole_series(second, window),
     )
 
     work = _work_of(trace, window)
@@ -138,7 +142,7 @@ def correlate(
         measured_phases = {"steady": window}
     timing = _timing_of(run, clock_seconds)
     measured = measure_energy(
-        run.readings, measured_phases, rule, divisor, timing, work_rhythm.beats, units
+        run.readings, measured_phases, rule, divisor, timing, work_rhythm.beats, units, run.second
     )
     raised |= _flags_of_energy(measured)
     in_order = quality.in_order(raised)
@@ -180,6 +184,7 @@ class _Run:
         samples: Without those whose time is unknown.
         readings: Of these, the ones at which the sensor of the rails was updated.
         update_seconds: How often that is, if lines show or NVML is known to have a slower sensor.
+        second: The second series, if there is a whole one.
     """
 
     trace: RunTrace
@@ -192,6 +197,7 @@ class _Run:
     environment: Environment
     other_runs: Mapping[str, Sequence[Span]]
     in_flight: InFlight
+    second: WindowSlice | None
 
     @property
     def idle_phases(self) -> list[Span]:
@@ -324,6 +330,20 @@ def _update_seconds(samples: WindowSlice, rule: RailRule | None, window: Span) -
 def _always_in_flight(_device: str, begin_ns: int, end_ns: int) -> float:
     """Return all of the time as our own, so that no work on another core is called foreign."""
     return (end_ns - begin_ns) / 1e9
+
+
+def _whole_series(second: WindowSlice | None, window: Span) -> WindowSlice | None:
+    """Return a second series if at least half of its readings of the window are there."""
+    if second is None:
+        return None
+    interval = interval_ns(second.times_ns)
+    inside = second.inside(window.begin_ns, window.end_ns)
+    if (
+        not interval
+        or inside.stop - inside.start < (window.end_ns - window.begin_ns) / interval / 2
+    ):
+        return None
+    return second
 
 
 def _work_of(trace: RunTrace, window: Span) -> _Work:
@@ -520,7 +540,11 @@ def _energy_of(
     """Return the measured energy with what is known of its sensor, and by work phase."""
     if measured is None:
         return None
-    known = {"sensor_reason": suspect, "update_seconds": run.update_seconds}
+    known = {
+        "sensor_reason": suspect,
+        "update_seconds": run.update_seconds,
+        "sampling_series": 1 if run.second is None else 2,
+    }
     energy = measured.energy.model_copy(update=known)
     if neighbours.disturbance is not None:
         energy = energy.model_copy(update={"net_reason": neighbours.disturbance})

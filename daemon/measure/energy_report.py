@@ -170,6 +170,7 @@ def measure_energy(
     timing: Timing = Timing(),  # noqa: B008 - immutable
     beats: Sequence[Beat] = (),
     units: Figure | None = None,
+    second: WindowSlice | None = None,  # noqa: ARG001 - not compared yet
 ) -> MeasuredEnergy | None:
     """Return the energy of the steady phase; ``None`` if no rail is known over the window.
 
@@ -183,6 +184,7 @@ def measure_energy(
             absent.
         beats: Those between work and sampling (``rhythm.folded_rhythm``); none if unknown.
         units: Number of units of work, maybe with its limits; ``None`` withholds energy per unit.
+        second: Readings of the total rails at another interval, with few missing, if there are any.
     """
     window = phases["steady"]
     curve = module_curve(samples, rule)

@@ -333,6 +333,9 @@ class Energy(Record):
         total_rails: Rails that make the total; empty if there is none.
         gross_method: How ``gross_joules`` was measured: by the energy counters of the total rails,
             where each has one, or by integration of the readings of power.
+        sampling_series: How many series of readings of the module there are: 2 if its rails were
+            read beside the lines too, at another interval. With one series, work that repeats in
+            step with it cannot be seen; that is of no account for a counter.
         net_joules: ``gross_joules`` minus the loaded-idle baseline.
         net_reason: Why there is none, although idle phases were measured.
         sensor_reason: Why the readings of power are ``sensor_suspect``.
@@ -362,6 +365,7 @@ class Energy(Record):
     rails: dict[str, RailEnergy] = {}
     gross_joules: float | None = None
     gross_method: EnergyMethod | None = None
+    sampling_series: Literal[1, 2] = 1
     net_joules: float | None = None
     net_reason: str | None = None
     sensor_reason: str | None = None

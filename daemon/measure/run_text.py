@@ -157,7 +157,7 @@ def run_rows(report: RunReport) -> list[Row]:
 _LOGGED = frozenset(
     {
         *("inferences", "units", "p50", "placement", "energy per inference", "energy per unit"),
-        *("energy per piece, saturated", "flags", "others on a DLA", "run"),
+        *("energy per piece, saturated", "work in step with", "flags", "others on a DLA", "run"),
     }
 )
 
@@ -283,6 +283,9 @@ def _board_rows(report: RunReport) -> Iterator[Row]:
 
 def _remark_rows(report: RunReport) -> Iterator[Row]:
     """Yield what to know before the figures are believed."""
+    interval = report.environment.telemetry_interval_seconds
+    if report.energy is not None and interval is not None and _is_by_one_series(report.energy):
+        yield Row("work in step with", f"{1000 * interval:.0f} ms cannot be seen")
     if report.quality:
         yield Row("flags", " ".join(report.quality))
     users = list(report.foreign_dla_processes)
@@ -293,3 +296,8 @@ def _remark_rows(report: RunReport) -> Iterator[Row]:
         yield Row("others on a DLA", ", ".join(users))
     if report.overlapping_runs:
         yield Row("overlaps", " ".join(report.overlapping_runs))
+
+
+def _is_by_one_series(energy: Energy) -> bool:
+    """Return whether one series of readings gives the energy; a counter misses nothing between."""
+    return energy.gross_method == "integral" and energy.sampling_series == 1

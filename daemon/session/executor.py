@@ -15,8 +15,9 @@ Who is who, for one device::
       Runner (main thread)     carries out orders one by one with a back-end (run_loop.py)
 
 Besides, the daemon has its main thread (HTTP) with those that make its answers, the threads for
-housekeeping, telemetry and windows, and one for each companion that reads by itself, such as the
-kernel files. ``bench`` and ``engines`` use an ``Executor`` without scheduler and queues.
+housekeeping, telemetry and windows, one for each companion that reads by itself, such as the kernel
+files, and one that reads the rails while a run is measured. ``bench`` and ``engines`` use an
+``Executor`` without scheduler and queues.
 """
 
 import contextlib

@@ -42,7 +42,14 @@ from ..measure.timeline import Timeline
 from ..measure.trace import Pattern, RunTrace
 from ..settings.config import Limits, Telemetry, Workload, new_run_id
 from ..store.store import Store
-from .telemetry import TelemetryFeed, open_companions, open_processes, open_telemetry
+from .second_series import SecondSeries
+from .telemetry import (
+    TelemetryFeed,
+    open_companions,
+    open_processes,
+    open_telemetry,
+    power_opener,
+)
 
 if TYPE_CHECKING:
     from ...collectors.processes.watch import ProcessWatch
@@ -204,6 +211,7 @@ class Session:
         self._store = store
         self._feed: TelemetryFeed | None = None
         self._processes: ProcessWatch | None = None
+        self._second: SecondSeries | None = None
 
     @property
     def environment(self) -> Environment:
@@ -249,6 +257,9 @@ class Session:
         if self._processes is not None:
             companions.append(self._processes)
         self.attach(collector, rule=rule, devices=devices, companions=companions)
+        open_power = power_opener(telemetry, collector, self.clock)
+        if open_power is not None:
+            self._second = SecondSeries(open_power, clock=self.clock)
         return collector.source
 
     def attach(
@@ -261,6 +272,7 @@ class Session:
     ) -> TelemetryFeed:
         """Take samples from a collector in place of the present source."""
         self.stop()
+        self._second = None
         self.timeline.seal()
         self.timeline.source = collector.source.name
         self._feed = TelemetryFeed(
@@ -294,6 +306,22 @@ class Session:
         """End the source."""
         if self._feed is not None:
             self._feed.stop()
+        if self._second is not None:
+            self._second.stop()
+
+    def begin_window(self, run_id: str) -> None:
+        """Begin a part of the time in which a run is measured: now, or a little later.
+
+        In these parts the power of the module is read beside the lines, where that is possible.
+        """
+        rule, interval = self.energy.rule, self.timeline.interval_seconds
+        if self._second is not None and rule is not None and rule.total and interval is not None:
+            self._second.begin(run_id, rule.total, interval)
+
+    def end_window(self, run_id: str, at_ns: int) -> None:
+        """End it; one that was not begun is no error."""
+        if self._second is not None:
+            self._second.end(run_id, at_ns)
 
     def refresh(self) -> None:
         """Show the counters of a source that gives no samples at present."""
@@ -360,12 +388,15 @@ class Session:
     def pair(self, trace: RunTrace) -> RunReport:
         """Return the report of a run, paired with the telemetry of its window."""
         window = trace.telemetry_window()
-        samples = None
+        samples = second = None
         if window is not None:
             samples = self.timeline.cut(window.begin_ns, window.end_ns)
+            if self._second is not None:
+                second = self._second.cut(window.begin_ns, window.end_ns)
         return correlate(
             trace,
             samples,
+            second=second,
             rule=self.energy.rule,
             others=self.times.others(trace.run_id),
             environment=self.environment,
@@ -396,6 +427,7 @@ class Session:
 
 _INFERRING = ("warm_up", "steady")
 _IDLE = ("baseline_before", "baseline_after")
+_MEASURED = ("steady", *_IDLE)
 
 
 @dataclass(frozen=True)
@@ -477,6 +509,10 @@ class InFlightRun:
                     session.load.set(lane, load, event.at_ns, self._holder)
             if event.phase not in _IDLE:
                 self._set_work(event)
+            if event.phase in _MEASURED and event.edge == "begin":
+                session.begin_window(trace.run_id)
+            elif event.phase in _MEASURED:
+                session.end_window(trace.run_id, event.at_ns)
         elif isinstance(event, Progress):
             _LOG.info("%s on %s %s", trace.workload, trace.device, event.doing)
         elif isinstance(event, Inferences):
@@ -506,6 +542,7 @@ class InFlightRun:
         trace.ended_ns = session.clock.monotonic_ns()
         trace.suspended_ns = session.suspended_ns() - self._suspended_ns
         session.load.end(self._holder, trace.ended_ns)
+        session.end_window(trace.run_id, trace.ended_ns)
         self._set_in_flight(trace.started_ns, trace.ended_ns)
         session.times.end_work(trace.run_id, trace.ended_ns)
 

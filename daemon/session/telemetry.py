@@ -4,12 +4,20 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
+from functools import partial
 from pathlib import Path
 from platform import python_version
 from typing import TYPE_CHECKING
 
 from ... import __version__
-from ...collectors.base import SYSTEM_CLOCK, Clock, Companion, MachineFacts, Stamped
+from ...collectors.base import (
+    SYSTEM_CLOCK,
+    Clock,
+    Companion,
+    MachineFacts,
+    PowerReader,
+    Stamped,
+)
 from ...collectors.board.boards import find_rail_rule, is_tegra, read_board_facts
 from ...collectors.lines.collector import LineCollector, Opening
 from ...collectors.lines.program import ProcessSource, SocketLines
@@ -80,6 +88,18 @@ def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
     if telemetry.settings is not telemetry.nvml and telemetry.nvml.is_read_beside(board):
         companions.append(_nvml(telemetry, clock))
     return companions
+
+
+def power_opener(
+    telemetry: Telemetry, collector: LineCollector, clock: Clock
+) -> Callable[[Sequence[str]], PowerReader] | None:
+    """Return what reads rails of the board beside its lines; ``None`` if nothing can."""
+    root = board_root(telemetry)
+    if collector.open_power is not None or root is None:
+        return collector.open_power
+    from ...collectors.board.supply import RailPower
+
+    return partial(RailPower, root, clock=clock)
 
 
 def _nvml(telemetry: Telemetry, clock: Clock) -> Companion:

@@ -249,6 +249,7 @@ class WindowKeeper(threading.Thread):
             self._open[trace.run_id] = window
             session.times.set_work(trace.run_id, "steady", begin_ns)
             session.times.set_in_flight(trace.run_id, trace.device, begin_ns)
+            session.begin_window(trace.run_id)
         session.live.run_began(workload.name, trace.run_id, None, session.clock.wall_ns() / 1e9)
         interval = session.timeline.interval_seconds or 0.0
         return {
@@ -359,6 +360,7 @@ class WindowKeeper(threading.Thread):
         trace.counts_inferences = content.inferences is not None or bool(content.start_ns)
         self._session.times.set_work(trace.run_id, "steady", begin_ns, end_ns)
         self._session.times.set_in_flight(trace.run_id, trace.device, begin_ns, end_ns)
+        self._session.end_window(trace.run_id, end_ns)
         reason: str | None = None
         if content.outcome != "ok":
             reason = content.reason or "the application gave no reason"
@@ -372,6 +374,7 @@ class WindowKeeper(threading.Thread):
         times.end_work(trace.run_id, trace.ended_ns)
         begin_ns = trace.begins["steady"]
         times.set_in_flight(trace.run_id, trace.device, begin_ns, trace.ended_ns)
+        self._session.end_window(trace.run_id, trace.ended_ns)
         with self._lock:
             self._waiting += 1
         trace.finish(outcome, reason)

@@ -122,6 +122,21 @@ def test_a_sound_run_is_paired_with_its_window():
     assert report.environment.telemetry_interval_seconds == pytest.approx(0.105, abs=0.001)
 
 
+def test_second_series_counts_if_half_of_it_is_there():
+    """Readings missing in one stretch do not make their interval longer."""
+    second = telemetry(interval=0.083, seed=2)
+    halves = {}
+    for share in (0.45, 0.55):
+        until_ns = ns(100 + 30 * share)
+        kept = [at for at, time_ns in enumerate(second.times_ns) if time_ns < until_ns]
+        halves[share] = second.only(kept)
+    series = {}
+    for name, cut in {**halves, "whole": second, "none": None, "empty": WindowSlice()}.items():
+        report = correlate(trace(*WHOLE), telemetry(), rule=RULE, second=cut)
+        series[name] = report.energy.sampling_series
+    assert series == {0.45: 1, 0.55: 2, "whole": 2, "none": 1, "empty": 1}
+
+
 @pytest.mark.parametrize("absent", [["VDD_CPU_CV"], ["VDD_CPU_CV", "VDD_GPU_SOC"], [*AGX]])
 def test_total_of_which_a_rail_is_absent_at_times_is_withheld(absent):
     """A program that does not print low power; a lost line, without any rail, is bridged."""

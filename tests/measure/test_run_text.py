@@ -2,6 +2,7 @@
 
 from tegrascope.daemon.measure.report import (
     Energy,
+    Environment,
     Figure,
     Interval,
     LockInReport,
@@ -92,6 +93,16 @@ def test_board_has_loads_and_its_hottest_zone():
     told = texts(telemetry=telemetry)
     assert told["load"] == "gpu 50.0 % (up to 90.0 %)"
     assert told["hottest"] == "55.0 °C gpu (-2.0)"
+
+
+def test_energy_by_one_series_says_what_it_cannot_see():
+    here = Environment(telemetry_interval_seconds=1.0231)
+    by_integral = ENERGY.model_copy(update={"gross_method": "integral"})
+    run = RUN.model_copy(update={"energy": by_integral, "environment": here})
+    assert " · work in step with 1023 ms cannot be seen · " in run_line(run)
+    for change in ({"sampling_series": 2}, {"gross_method": "counter"}, {"gross_method": None}):
+        other = by_integral.model_copy(update=change)
+        assert "in step" not in run_line(run.model_copy(update={"energy": other}))
 
 
 def test_line_of_the_log_has_the_headline_figures_in_the_same_words():

@@ -304,6 +304,7 @@ def _measure_here(
             batch=arguments.batch or batch,
             unit=arguments.unit,
         )
+        session.begin_window(trace.run_id)
         if _rest(trace, "baseline_before", arguments.baseline, relay, clock):
             return 128 + (relay.number or 0)
         suspended_ns = session.suspended_ns()
@@ -323,6 +324,7 @@ def _measure_here(
         trace.counts_inferences = window.inferences is not None
         if window.program.by_signal is None:
             _rest(trace, "baseline_after", arguments.baseline, relay, clock)
+        session.end_window(trace.run_id, clock.monotonic_ns())
         session.await_telemetry(trace)
         trace.finish(window.outcome, window.reason)
         report = session.pair(trace)
