@@ -82,6 +82,7 @@ class SecondSeries:
 
     Attributes:
         readings: How many were taken.
+        reading_seconds: How long they took, mostly waiting for a sensor.
         cpu_seconds: Processor time that they took.
         problem: Why the thread gave up in the last windows.
     """
@@ -94,7 +95,7 @@ class SecondSeries:
     ) -> None:
         """Prepare; ``open_power`` returns a reader of rails."""
         self.readings = 0
-        self.cpu_seconds = 0.0
+        self.reading_seconds = self.cpu_seconds = 0.0
         self.problem: str | None = None
         self._open_power = open_power
         self._clock = clock
@@ -185,6 +186,7 @@ class SecondSeries:
         self.readings += 1
         self.cpu_seconds += time.thread_time() - begin_cpu
         took_ns = now_ns - begin_ns
+        self.reading_seconds += took_ns / 1e9
         if took_ns > _LONGEST_READING * step_ns:
             longest_ms = _LONGEST_READING * step_ns / 1e6
             return f"a reading takes more than {longest_ms:.0f} ms, half of their interval"

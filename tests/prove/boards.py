@@ -163,6 +163,7 @@ def tree_of(kind: Kind) -> dict[str, str]:
             files |= {
                 f"{HWMON}/in{number}_label": f"{rail}\n",
                 f"{HWMON}/in{number}_input": "5008\n",
+                f"{HWMON}/curr{number}_input": "440\n",
             }
     files |= {f"{HWMON}/{name}": text for name, text in kind.sensor.items()}
     for number, zone in enumerate(kind.zones):

@@ -124,6 +124,7 @@ LIES: dict[str, Lie] = {
     "ina238_vin": Lie("hwmon", lines(r"curr1_input: \d+", "curr1_input: 236"), "thor"),
     "over_current_readable": Lie("hwmon", lines("name: soctherm_oc", "name: oc")),
     "rail_reading_time": Lie("rail_times", lines(r"(in1_input seconds): .*", r"\1: 9.0")),
+    "rails_beside_lines": Lie("rails_beside", lines(r"^seconds: .*", "seconds: 0.0660000")),
     "files_fast": Lie("files_time", lines(r"^seconds: .*", "seconds: 0.0200000")),
     "gpu_clock": Lie("devfreq", lines(r"devfreq/17000000\.\w+", "devfreq/17000000.xxx")),
     "power_mode_status": Lie("nvpmodel", lines("pmode:0001", "pmode:0000")),

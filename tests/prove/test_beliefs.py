@@ -32,6 +32,7 @@ PARTLY = {
 }
 ONLY_ON = {
     "rail_steps": {"agx-orin"},
+    "rails_beside_lines": set(PLAYED) - {"xavier"},
     "tensorrt_8_path": {"xavier"},
     "old_cuda_python": set(PLAYED) - {"xavier"},
     "ina238_vin": {"thor"},
@@ -79,10 +80,11 @@ def proven() -> Iterator[dict[str, dict[str, Evidence]]]:
                 for _ in gather(board, memory, changes=True):
                     pass
             # Distances of played lines are those of this machine, which may be busy.
-            printed = memory.found["tegrastats"]
-            assert printed.at_seconds == tuple(sorted(printed.at_seconds))
-            even = tuple(0.02 * at for at in range(len(printed.at_seconds)))
-            memory.found["tegrastats"] = printed.model_copy(update={"at_seconds": even})
+            for step in ("tegrastats", "rails_beside"):
+                printed = memory.found[step]
+                assert printed.at_seconds == tuple(sorted(printed.at_seconds))
+                even = tuple(0.02 * at for at in range(len(printed.at_seconds)))
+                memory.found[step] = printed.model_copy(update={"at_seconds": even})
             found[name] = memory.found
     yield found
 

@@ -19,20 +19,23 @@ from typing import Any
 import msgspec
 
 from ...collectors.backends.base import BUILDS
-from ...collectors.board.boards import jetpack_of
+from ...collectors.board.boards import find_rail_rule, jetpack_of
 from ...collectors.board.machine import Machine
 from ...collectors.board.power import SOCKET, PowerClient
 from ...collectors.board.readers import clocks_locked, free_memory
+from ...collectors.board.supply import RailPower
 from ...collectors.board.sysfs import FINDERS
 from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child, start_tied
 from ...collectors.lines.collector import tegrastats_command
 from ...collectors.lines.program import LineSocket
 from ...collectors.paths import is_file
+from ...daemon.session.second_series import SecondSeries
 from ...parsers import nvpmodel
 from ...parsers.dla import Ended, Lost, Submitted, parse_trace_line
 from ...parsers.errors import PIP_INSTALL, ParseError, UserError
 from ...parsers.records import Record
+from ...parsers.tegrastats import parse_line
 from ..doctor.findings import read_board
 from ..doctor.software import DLA_TRACE, TEGRASTATS, TRTEXEC
 from .belief import Evidence
@@ -305,6 +308,32 @@ def _tegrastats(board: BoardAccess, seconds: float, *, root: bool = False) -> Ev
     if not root:
         limit_seconds += 5  # a busy machine starts it late
     return board.run(_stats(board), limit_seconds, root=root, most=most)
+
+
+def _rails_beside(board: BoardAccess, seconds: float) -> Evidence:
+    """Read the rails of the total beside the lines, as a run does, and time the readings."""
+    rule = None
+    for line in board.found.get("tegrastats", Evidence()).lines:
+        with suppress(ParseError):
+            rule = rule or find_rail_rule(parse_line(line).rails)
+    if rule is None:
+        raise Absent("the lines show no total of the rails", "use a Jetson that prints its rails")
+    second = SecondSeries(partial(RailPower, board.machine.root))
+    second.begin("prove", rule.total, board.line_seconds)
+    try:
+        printed = _tegrastats(board, seconds)
+    finally:
+        second.stop()
+    count = second.readings
+    if count == 0:
+        remedy = "use a board with INA3221 or INA238"
+        raise Absent("no sensor in /sys/class/hwmon measures all rails of the total", remedy)
+    lines = (
+        f"samples: {count}",
+        f"seconds: {second.reading_seconds / count:.7f}",
+        f"cpu seconds: {second.cpu_seconds / count:.7f}",
+    )
+    return printed.model_copy(update={"lines": (*printed.lines, *lines)})
 
 
 def _files_time(board: BoardAccess, seconds: float) -> Evidence:  # noqa: ARG001
@@ -591,6 +620,7 @@ _FUNCTIONS: dict[str, Callable[[BoardAccess, float], Evidence]] = {
     "rail_times": _rail_times,
     "files_time": _files_time,
     "tegrastats": _tegrastats,
+    "rails_beside": _rails_beside,
     "root_tegrastats": partial(_tegrastats, root=True),
     "socket": partial(_socket, path=TEGRASTATS.path, enable=TEGRASTATS.enable),
     "reader": partial(_socket, path=DLA_TRACE.path, enable=DLA_TRACE.enable),

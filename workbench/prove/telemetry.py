@@ -36,6 +36,10 @@ _AT_ONCE = 0.5
 _FEW_STEPS, _ALMOST = 12, 0.7
 _MOST_BYTES, _MOST_RATIO = 64 << 20, 0.01
 _STOPPED_SECONDS = 3.0
+# Beside other readings a line comes later by less than the first, and usually by the second.
+_LATE_SECONDS, _MOVED_SECONDS = 0.05, 0.01
+# Half the interval of a second series beside lines of 103 ms.
+_LONGEST_READING_SECONDS = 0.04
 _UNCOUNTED = "nothing counted"
 
 
@@ -67,14 +71,20 @@ def lines_complete(lines: Evidence) -> Decision:
 @CHECKS.needs("tegrastats")
 def lines_at_once(lines: Evidence) -> Decision:
     """The middle half of the distances is near the usual one: lines do not come in bundles."""
-    steps = [late - early for early, late in pairwise(lines.at_seconds)]
-    if len(steps) < _FEWEST:
-        return undecided(f"{len(steps)} distances between lines are too few")
+    steps = _steps(lines)
     usual = median(steps)
     # With a usual distance of 0, all of them came in one bundle.
     bundled = len(steps) if usual == 0 else bisect_left(sorted(steps), _AT_ONCE * usual)
     because = f"{len(steps)} distances of {usual:.3f} s; {bundled} of less than half of it"
     return decide(bundled <= len(steps) // 5, because)
+
+
+def _steps(lines: Evidence) -> list[float]:
+    """Return the distances of the lines in seconds; of too few, raise ``Unseen``."""
+    steps = [late - early for early, late in pairwise(lines.at_seconds)]
+    if len(steps) < _FEWEST:
+        raise Unseen(undecided(f"{len(steps)} distances between lines are too few"))
+    return steps
 
 
 @CHECKS.needs("tegrastats")
@@ -170,6 +180,21 @@ def rail_reading_time(times: Evidence) -> Decision:
     if slowest > limit:
         return refuted(because)
     return undecided(f"{because}; compare the distance of lines beside the daemon")
+
+
+@CHECKS.needs("tegrastats", "rails_beside")
+def rails_beside_lines(alone: Evidence, beside: Evidence) -> Decision:
+    """Readings are short, and the lines beside them as far apart as alone, but for a few."""
+    took = beside.need("^seconds$", "no rail was read beside the lines")
+    steps = _steps(beside)
+    usual, usual_alone = median(steps), median(_steps(alone))
+    if usual_alone == 0:
+        return undecided("lines come in bundles, also alone")
+    off = sum(abs(step - usual) > _LATE_SECONDS for step in steps)
+    because = f"a reading takes {1000 * took:.1f} ms; lines are {usual:.3f} s apart beside, "
+    because += f"{usual_alone:.3f} s alone; {off} of {len(steps)} distances differ from that"
+    is_even = abs(usual - usual_alone) <= _MOVED_SECONDS and off <= len(steps) // 5
+    return decide(took < _LONGEST_READING_SECONDS and is_even, because)
 
 
 @CHECKS.needs("board", "files_time")
