@@ -15,6 +15,7 @@ from tegrascope.daemon.session.session import InFlightRun, Job, Session
 from tegrascope.daemon.settings.config import Telemetry, Workload
 from tegrascope.parsers.inference.events import Phase
 from tegrascope.parsers.signals import RAIL_POWER, Column
+from tests.fakes.board_tree import sensor, write_board
 from tests.fakes.processes import until
 
 S, MS = 1_000_000_000, 1_000_000
@@ -171,14 +172,21 @@ def test_late_readings_do_not_come_in_a_bundle(made):
 
 
 @pytest.fixture
-def simulated() -> Iterator[Session]:
-    session = Session()
-    session.open(Telemetry(source="simulator", interval="103ms"))
-    session.start()
-    assert session.await_first_sample(60)
-    assert until(lambda: session.timeline.interval_seconds)
-    yield session
-    session.stop()
+def opened() -> Iterator[Callable[..., Session]]:
+    sessions: list[Session] = []
+
+    def start(**telemetry: object) -> Session:
+        session = Session()
+        sessions.append(session)
+        session.open(Telemetry.model_validate({"interval": "103ms", **telemetry}))
+        session.start()
+        assert session.await_first_sample(60)
+        assert until(lambda: session.timeline.interval_seconds)
+        return session
+
+    yield start
+    for session in sessions:
+        session.stop()
 
 
 def measure(session: Session, *, beside: bool) -> RunTrace:
@@ -198,8 +206,36 @@ def measure(session: Session, *, beside: bool) -> RunTrace:
     return run.trace
 
 
-def test_run_on_a_simulated_board_has_two_series(simulated):
+PRINTING = """#!/bin/sh
+while sleep 0.1; do
+  echo 'RAM 1/7 (lfb 1x4MB) VDD_IN 7775mW/7775mW VDD_CPU_GPU_CV 9mW/9mW VDD_SOC 9mW/9mW' || exit
+done
+"""
+
+
+@pytest.mark.parametrize("has_sensor", [True, False])
+def test_files_of_the_board_whose_lines_are_read_give_the_second_series(
+    opened, tmp_path, has_sensor
+):
+    program = tmp_path / "tegrastats"
+    program.write_text(PRINTING)
+    program.chmod(0o755)
+    files = sensor("orin-nano") if has_sensor else {}
+    session = opened(
+        source="tegrastats",
+        tegrastats={"command": [str(program)]},
+        sysfs=str(write_board(tmp_path / "root", files)),
+    )
+    trace = measure(session, beside=True)
+    report = session.pair(trace)
+    assert report.energy.sampling_series == 1 + has_sensor
+    seconds = report.phases["steady"].seconds
+    assert report.energy.gross_joules == pytest.approx(7.775 * seconds)
+
+
+def test_run_on_a_simulated_board_has_two_series(opened):
     """Without readings beside its lines, the report says what one series cannot see."""
+    simulated = opened(source="simulator")
     two = simulated.pair(measure(simulated, beside=True))
     assert two.energy.sampling_series == 2
     assert "in step" not in run_line(two)

@@ -1,13 +1,15 @@
 """The real daemon with the ground truth as its tegrastats: ``python -m tests.truth.live``.
 
-A program prints the lines of a world in real time, and windows of known work are posted to the
-daemon as an application posts them. Each window must contain the true gross energy in its interval.
+A program prints the lines of a world in real time and writes the files of its sensor. Windows of
+known work are posted to the daemon as an application posts them, with a begin and an end. Each
+window must contain the true gross energy in its interval. ``--one-series`` is without the files.
 Windows of one daemon cannot overlap, so 50 windows of 12 s take 13 minutes with one daemon;
 ``--daemons 4`` shares them among four, each with a board of its own, in four minutes.
 """
 
 import argparse
 import json
+import os
 import secrets
 import sys
 import tempfile
@@ -24,6 +26,7 @@ from .board import ORIN_NX, READ_SECONDS, Heat, Idle, Load, Power, Random
 from .regimes import back_to_back, timed
 
 FIRST_SECONDS, PAUSE_SECONDS = 4.0, 3.0
+SENSOR_SECONDS, SENSOR_MILLIVOLTS = 0.005, 5000
 RIGHT_SHARE, FARTHEST_HALVES = 0.9, 2.0
 NANOSECONDS = 1_000_000_000
 
@@ -43,6 +46,23 @@ def make_world(seed: int, count: int, seconds: float) -> tuple[Power, list[Load]
             loads.append(timed(random, begin, end, 0.05, 0.03))
     whole = FIRST_SECONDS + count * (seconds + PAUSE_SECONDS) + 30.0
     return Power(ORIN_NX, whole, loads, Idle(), Heat(), random), loads
+
+
+def write_sensor(power: Power, origin_ns: int, sensor: Path) -> None:
+    """Write voltage and current of the board's rail as a driver shows them, until it has ended."""
+    (sensor / "name").write_text("ina3221\n")
+    (sensor / "in1_label").write_text("VDD_IN\n")
+    (sensor / "in1_input").write_text(f"{SENSOR_MILLIVOLTS}\n")
+    current = os.open(sensor / "curr1_input", os.O_WRONLY | os.O_CREAT)
+    step = ORIN_NX.rails[0].step_watts
+    while True:
+        now = (time.monotonic_ns() - origin_ns) / NANOSECONDS
+        if now > power.seconds - 1:
+            return
+        watts = float(np.round(power.at(0, np.array([max(now, 0.0)]))[0] / step) * step)
+        # All at once, and always as long: a reader sees the number before or after.
+        os.pwrite(current, f"{watts * 1e6 / SENSOR_MILLIVOLTS:<8.0f}\n".encode(), 0)
+        time.sleep(SENSOR_SECONDS)
 
 
 def print_world(power: Power, origin_ns: int, interval: float, random: Random) -> None:
@@ -67,7 +87,9 @@ def print_world(power: Power, origin_ns: int, interval: float, random: Random) -
         time.sleep(interval + random.uniform(*READ_SECONDS))
 
 
-def measure(folder: Path, seed: int, count: int, seconds: float, interval_ms: int) -> list[Any]:
+def measure(
+    folder: Path, seed: int, count: int, seconds: float, interval_ms: int, *, one_series: bool
+) -> list[Any]:
     """Return pairs of the true gross energy and the daemon's report, one per window."""
     from ..daemons import Daemon
 
@@ -76,13 +98,17 @@ def measure(folder: Path, seed: int, count: int, seconds: float, interval_ms: in
     origin_ns = time.monotonic_ns() + 15 * NANOSECONDS
     program = [sys.executable, "-m", "tests.truth.live", "--print", str(origin_ns)]
     program += ["--seed", str(seed), "--windows", str(count), "--seconds", str(seconds)]
+    sensor = folder / "sys/class/hwmon/hwmon0"
+    sensor.mkdir(parents=True)
+    program += ["--sensor", str(sensor)]
     wrapper = folder / "tegrastats"
     root = Path(__file__).resolve().parents[2]
     wrapper.write_text(f'#!/bin/sh\ncd "{root}"\nexec {" ".join(program)} "$@"\n')
     wrapper.chmod(0o755)
     config = folder / "tegrascope.yaml"
     config.write_text(
-        f"telemetry: {{source: tegrastats, interval: {interval_ms}ms, sysfs: false,"
+        f"telemetry: {{source: tegrastats, interval: {interval_ms}ms,"
+        f" sysfs: {'false' if one_series else folder},"
         f" tegrastats: {{command: {wrapper}}}}}\n"
         "workloads: [{name: truth, backend: window}]\n"
     )
@@ -90,28 +116,34 @@ def measure(folder: Path, seed: int, count: int, seconds: float, interval_ms: in
     state.mkdir()
     daemon = Daemon(config, state)
     try:
-        token = ""
         runs = []
+
+        def post(at: float, document: dict[str, Any]) -> str:
+            """Post a mark a little after a time of the world; return the id of the run."""
+            at_ns = origin_ns + round((at + 0.01) * NANOSECONDS)
+            time.sleep(max((at_ns - time.monotonic_ns()) / NANOSECONDS, 0))
+            request = urllib.request.Request(
+                daemon.url + "api/v1/windows",
+                data=json.dumps(document).encode(),
+                headers={"Authorization": f"Bearer {(state / 'token').read_text().strip()}"},
+            )
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return str(json.load(answer)["run_id"])
+
         for load in loads:
-            until_ns = origin_ns + round((load.end + 0.3) * NANOSECONDS)
-            time.sleep(max((until_ns - time.monotonic_ns()) / NANOSECONDS, 0))
-            token = token or (state / "token").read_text().strip()
+            begin_ns = origin_ns + round(load.begin * NANOSECONDS)
+            begin = {"event": "begin", "workload": "truth", "begin_ns": begin_ns}
+            run_id = post(load.begin, begin)
             starts = np.rint(load.starts * NANOSECONDS).astype(np.int64) + origin_ns
             document = {
-                "workload": "truth",
-                "begin_ns": origin_ns + round(load.begin * NANOSECONDS),
+                "event": "end",
+                "run_id": run_id,
                 "end_ns": origin_ns + round(load.end * NANOSECONDS),
                 "inferences": len(load.starts),
                 "start_ns": starts.tolist(),
                 "latency_ns": np.floor(load.seconds * NANOSECONDS).astype(np.int64).tolist(),
             }
-            request = urllib.request.Request(
-                daemon.url + "api/v1/windows",
-                data=json.dumps(document).encode(),
-                headers={"Authorization": f"Bearer {token}"},
-            )
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                runs.append(json.load(answer)["run_id"])
+            runs.append(post(load.end, document))
         found = []
         for load, run_id in zip(loads, runs, strict=True):
             report = daemon.wait_for(lambda run_id=run_id: _report(daemon, run_id))
@@ -152,7 +184,8 @@ def judge(found: Sequence[tuple[float, dict[str, Any]]]) -> tuple[int, int, floa
         word = "right" if is_right else "WRONG"
         print(
             f"{number:3} {truth:8.2f} J  {energy['gross_joules']:8.2f}"
-            f" ({low:.2f} to {high:.2f})  {word} {off:.2f}  {flags}"
+            f" ({low:.2f} to {high:.2f})  {word} {off:.2f}"
+            f"  series {energy['sampling_series']}  {flags}"
         )
     return right, withheld, farthest
 
@@ -165,11 +198,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--interval", type=int, default=103, help="milliseconds")
     parser.add_argument("--daemons", type=int, default=1, help="daemons that share the windows")
     parser.add_argument("--seed", type=int, help="default: drawn now")
+    parser.add_argument("--one-series", action="store_true", help="without files of a sensor")
+    parser.add_argument("--sensor", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--print", type=int, metavar="ORIGIN_NS", help=argparse.SUPPRESS)
     given, _ = parser.parse_known_args(arguments)
     seed = secrets.randbits(32) if given.seed is None else given.seed
     if given.print is not None:
         power, _loads = make_world(seed, given.windows, given.seconds)
+        written = (power, given.print, given.sensor)
+        threading.Thread(target=write_sensor, args=written, daemon=True).start()
         try:
             print_world(power, given.print, given.interval / 1000, np.random.default_rng())
         except BrokenPipeError:
@@ -185,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             with tempfile.TemporaryDirectory() as folder:
                 one = (Path(folder), seed + number, each, given.seconds, given.interval)
-                found.extend(measure(*one))
+                found.extend(measure(*one, one_series=given.one_series))
         except BaseException as error:
             failed.append(error)
 
