@@ -5,6 +5,7 @@ with the work are found first, each on its own. Flags follow from these. Energy 
 some flags withhold it. The limits of the flags are in ``quality.py``.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -338,10 +339,8 @@ def _whole_series(second: WindowSlice | None, window: Span) -> WindowSlice | Non
         return None
     interval = interval_ns(second.times_ns)
     inside = second.inside(window.begin_ns, window.end_ns)
-    if (
-        not interval
-        or inside.stop - inside.start < (window.end_ns - window.begin_ns) / interval / 2
-    ):
+    expected = (window.end_ns - window.begin_ns) / (interval or math.inf)
+    if inside.stop - inside.start < max(expected / 2, 1):
         return None
     return second
 
@@ -462,7 +461,7 @@ def _flags_of_window(
     is_aliased = rhythm.aliased(times_ns, work_rhythm.starts, work_rhythm.beats) or rhythm.aliased(
         run.sensor_ns, work_rhythm.starts
     )
-    curve = module_curve(run.readings, run.rule)
+    curve = module_curve(run.samples, run.rule)
     if curve is not None:
         inside = within(curve.times_ns, window)
         is_aliased = is_aliased or follows_work(curve.times_ns[inside], curve.watts[inside])
@@ -525,6 +524,7 @@ def _flags_of_energy(measured: MeasuredEnergy | None) -> set[Flag]:
             "baseline_drift": measured.baseline_drifted,
             "baseline_disturbed": measured.baseline_disturbed,
             "sensor_suspect": measured.readings_disagree,
+            "aliased": measured.series_disagree,
         }
     )
 

@@ -29,6 +29,8 @@ from .uncertainty import FEWEST_POINTS, Wander, quantisation_watts, sampling_wat
 IDLE_PHASES: tuple[PhaseName, ...] = ("baseline_before", "baseline_after")
 IDLE_EDGE_RATIO = 0.01
 """An idle phase is long enough for a counter if the error at its edges is at most this part."""
+MOST_APART = 0.1
+"""Half an interval by two series that disagree, over the energy, above which none is given."""
 NVML_SENSOR_SECONDS = 0.1
 """How often the sensor behind NVML's instant power is read."""
 _NVML_MEAN_SECONDS = 1.0
@@ -44,12 +46,15 @@ class MeasuredEnergy(NamedTuple):
         baseline_disturbed: Idle power was certainly above the power of the work.
         readings_disagree: Readings of power and the energy counter differ by more than their
             intervals.
+        series_disagree: Two series of readings differ by more than their intervals, and by so much
+            that no energy per piece is given.
     """
 
     energy: Energy
     baseline_drifted: bool = False
     baseline_disturbed: bool = False
     readings_disagree: bool = False
+    series_disagree: bool = False
 
 
 class _Idle(NamedTuple):
@@ -82,17 +87,25 @@ class _Gross(NamedTuple):
     Attributes:
         terms: Independent terms, each half of a 95 % interval; ``None`` if there is no interval.
         bounds: Lowest and highest error at the edges of the window.
+        apart: How much lower and higher the energy of a second series may be, where they disagree.
     """
 
     joules: float
     method: EnergyMethod
     terms: _Terms | None
     bounds: _Bounds = (0.0, 0.0)
+    apart: _Bounds = (0.0, 0.0)
 
     @property
     def interval(self) -> Interval | None:
         """The 95 % interval."""
-        return interval_of(self.joules, self.terms, self.bounds)
+        return interval_of(self.joules, self.terms, self.bounds, self.apart)
+
+    @property
+    def half(self) -> float:
+        """Half of the 95 % interval, 0 without one."""
+        interval = self.interval
+        return 0.0 if interval is None else (interval.high - interval.low) / 2
 
 
 class _Level(NamedTuple):
@@ -170,7 +183,7 @@ def measure_energy(
     timing: Timing = Timing(),  # noqa: B008 - immutable
     beats: Sequence[Beat] = (),
     units: Figure | None = None,
-    second: WindowSlice | None = None,  # noqa: ARG001 - not compared yet
+    second: WindowSlice | None = None,
 ) -> MeasuredEnergy | None:
     """Return the energy of the steady phase; ``None`` if no rail is known over the window.
 
@@ -209,10 +222,20 @@ def measure_energy(
         counter_edge_joules=counted and counted.edge_joules,
     )
     integral = _by_integral(samples, curve, rule, window, timing, beats, idle.density)
+    series_disagree = False
     # A counter misses nothing between two readings, so it is better than their integral.
     gross = integral if counted is None else _by_counter(counted, timing)
     if gross is None:
         return MeasuredEnergy(energy)
+    other = module_curve(second, rule) if second is not None else None
+    if counted is None and second is not None and other is not None:
+        # Its readings are of the moment, or of the last update of a slower sensor.
+        at_once = timing._replace(delay=max(timing.delay - LAG_SECONDS, 0.0))
+        beside = _by_integral(second, other, rule, window, at_once, (), idle.density)
+        gross = _with_second_series(gross, beside)
+        series_disagree = gross.half > MOST_APART * gross.joules and gross.apart != (0.0, 0.0)
+    if series_disagree:
+        inferences = units = None
     figures = _gross_figures(gross, rule, window, inferences, units)
     readings_disagree = False
     if counted is not None and integral is not None:
@@ -233,6 +256,7 @@ def measure_energy(
         baseline_drifted=baseline_drifted,
         baseline_disturbed=baseline_disturbed,
         readings_disagree=readings_disagree,
+        series_disagree=series_disagree,
     )
 
 
@@ -269,7 +293,9 @@ def _gross_figures(
         "gross_joules": gross.joules,
         "gross_method": gross.method,
         "gross_interval": gross.interval,
-        "largest_uncertainty": _largest(gross.terms, gross.bounds),
+        "largest_uncertainty": _largest(
+            gross.terms, window_edges=gross.bounds, second_series=gross.apart
+        ),
         "offset_joules": rule.offset_watts and rule.offset_watts * window.seconds,
         **_per_piece("gross_joules_per_inference", gross.joules, gross.interval, inferences),
         **per_unit("", gross.joules, gross.interval, units),
@@ -347,6 +373,22 @@ def _by_integral(
         "quantisation": _rounding_half_width(samples, rule, energy.readings) * window.seconds,
     }
     return _Gross(energy.joules, "integral", terms, energy.bounds)
+
+
+def _with_second_series(gross: _Gross, second: _Gross | None) -> _Gross:
+    """Return an energy with an interval that holds what a second series of readings allows.
+
+    Work that keeps step with one series is met at all its moments by the other. So where they
+    differ by more than their errors, either may be right.
+    """
+    ours, theirs = gross.interval, second.interval if second else None
+    if second is None or ours is None or theirs is None:
+        return gross
+    if abs(gross.joules - second.joules) <= hypot(gross.half, second.half):
+        return gross
+    return gross._replace(
+        apart=(min(theirs.low - ours.low, 0.0), max(theirs.high - ours.high, 0.0))
+    )
 
 
 def lacks_a_total_rail(samples: WindowSlice, rule: RailRule, window: Span) -> bool:
@@ -461,8 +503,10 @@ def _net_of(
         "idle_wander": wandering * window.seconds,
     }
     return net._replace(
-        interval=interval_of(net.joules, terms, bounds, drift),
-        largest=_largest(terms, bounds, drift),
+        interval=interval_of(net.joules, terms, bounds, drift, gross.apart),
+        largest=_largest(
+            terms, window_edges=bounds, baseline_drift=drift, second_series=gross.apart
+        ),
     )
 
 
@@ -568,15 +612,13 @@ def _per_piece(
     return {name: joules / count.value, f"{name}_interval": each}
 
 
-def _largest(terms: _Terms | None, bounds: _Bounds, drift: _Bounds = (0.0, 0.0)) -> str | None:
+def _largest(terms: _Terms | None, **bounds: _Bounds) -> str | None:
     """Return the name of the largest error; ``None`` without an interval."""
     if terms is None:
         return None
-    widths = {
-        **terms,
-        "window_edges": max(-bounds[0], bounds[1]),
-        "baseline_drift": max(-drift[0], drift[1]),
-    }
+    widths = dict(terms)
+    for name, (below, above) in bounds.items():
+        widths[name] = max(-below, above)
     return max(widths, key=widths.__getitem__)
 
 

@@ -348,8 +348,8 @@ class Energy(Record):
             ``gross_joules`` has an interval and ``net_joules`` has none.
         joules_per_unit: Gross energy per unit of work, withheld under the same flags; its interval
             includes that of the count.
-        largest_uncertainty: ``sampling``, ``quantisation``, ``idle_wander``, ``window_edges`` or
-            ``baseline_drift``.
+        largest_uncertainty: ``sampling``, ``quantisation``, ``idle_wander``, ``window_edges``,
+            ``baseline_drift`` or ``second_series``.
         offset_joules: Largest error of ``gross_joules`` by the zero error of the sensors, either
             way; ``None`` if it is not known. It is the same in every run on a board and cancels in
             ``net_joules``, so it is not in the intervals.

@@ -27,10 +27,13 @@ _EDGE_READINGS, _CLEAR = 4, 4.0
 _BY_CHANCE = 1e-6
 # The same where a slower sensor is inferred, which withholds nothing.
 _UNLIKELY = 1e-4
-# Of ``update_seconds``: fewest runs of repeated readings, different values, and repeats where most
-# readings are new; the most lines in which a pace is looked for, which takes time, and steps of a
-# cycle in all lines.
-_FEWEST_RUNS, _FEWEST_VALUES, _FEWEST_REPEATS, _PACED_LINES, _FINER = 8, 5, 10, 300, 16
+# Of ``update_seconds``: fewest runs of repeated readings, and repeats where most readings are new;
+# the most lines in which a pace is looked for, which takes time, and steps of a cycle in all lines.
+_FEWEST_RUNS, _FEWEST_REPEATS, _PACED_LINES, _FINER = 8, 10, 300, 16
+# Lines per update, below which repeats are too few to tell a pace.
+_FEWEST_LINES = 1.25
+# Part of the changes that lies in a line's part of the cycle, with a tenth for lines that vary.
+_CONFINED, _WIDER = 0.97, 1.1
 # A rail that does not change for so long, in seconds and lines, may be frozen.
 _FROZEN_SECONDS, _FROZEN_LINES = 2.0, 20
 # A witness of the work is higher in it by this part at least.
@@ -38,8 +41,9 @@ _HIGHER = 0.1
 # Of a clip: part of the readings that have the highest value, and part of the commonest idle level
 # that the levels beside it have at least.
 _CLIPPED_SHARE, _SCATTERED_SHARE = 0.1, 0.2
-# Correlation of intervals and readings, in standard deviations of chance, and fewest intervals.
-_TOGETHER, _FEWEST_INTERVALS = 5.0, 30
+# Correlation of intervals and readings, in standard deviations of chance, fewest intervals, and the
+# standard deviation of uneven ones over their mean; the reading time of tegrastats gives 0.04.
+_TOGETHER, _FEWEST_INTERVALS, _UNEVEN = 5.0, 30, 0.08
 
 
 def shown_forgetting(curve: Curve, window: Span) -> float:
@@ -77,7 +81,9 @@ def _area_after_step(curve: Curve, edge_ns: int) -> float | None:
     joules = integrate([edge_ns, *times], [before[-1], *watts], edge_ns, times[new])
     if joules is None or abs(height) <= scatter:
         return None
-    return (joules - level * (times[new] - edge_ns) / 1e9) / height
+    area = (joules - level * (times[new] - edge_ns) / 1e9) / height
+    # The level that counts as new would not be reached yet.
+    return area if area < EDGE_SECONDS / FORGOTTEN else None
 
 
 def update_seconds(times_ns: Sequence[int], rails: Sequence[Sequence[float]]) -> float | None:
@@ -86,7 +92,7 @@ def update_seconds(times_ns: Sequence[int], rails: Sequence[Sequence[float]]) ->
     Such a sensor changes all rails in the same lines, and repeats them in runs of nearly equal
     length. Readings of a quiet board repeat too, but at random: some of their runs are short, and
     the changes do not come evenly. Work that is switched on and off at a pace changes evenly, but
-    between few values, which tell nothing.
+    to the same two levels again and again.
 
     Args:
         times_ns: shape (n,), increasing, lines of a window.
@@ -94,8 +100,8 @@ def update_seconds(times_ns: Sequence[int], rails: Sequence[Sequence[float]]) ->
     """
     changes = [i for i in range(1, len(times_ns)) if any(rail[i] != rail[i - 1] for rail in rails)]
     runs = differences(changes)
-    values = {tuple(rail[i] for rail in rails) for i in changes}
-    if len(runs) < _FEWEST_RUNS or len(values) < _FEWEST_VALUES:
+    values = [math.fsum(rail[i] for rail in rails) for i in changes]
+    if len(runs) < _FEWEST_RUNS or _alternates(values):
         return None
     mean = statistics.fmean(runs)
     # One run in fifty may be cut short by a line that came late.
@@ -113,16 +119,23 @@ def update_seconds(times_ns: Sequence[int], rails: Sequence[Sequence[float]]) ->
     return _pace(times_ns, changes)
 
 
+def _alternates(values: Sequence[float]) -> bool:
+    """Return whether values come back after two changes, nearer than they were apart."""
+    apart = [abs(step) for step in differences(values)]
+    back = [abs(later - value) for value, later in zip(values, values[2:], strict=False)]
+    return statistics.median(back) < statistics.median(apart) / 2
+
+
 def _pace(times_ns: Sequence[int], changes: Sequence[int]) -> float | None:
     """Return the seconds between updates of which some give the value before, if they keep a pace.
 
-    A change shows in the first line after an update, so changes lie in one part of its cycle. Paces
-    of 1.05 to 2 lines are tried, as far apart as the first lines of a window tell them; all lines
-    then tell the best of them better.
+    A change shows in the first line after an update, so all changes lie in one part of its cycle,
+    as long as a line. Paces of 1.25 to 2 lines are tried, as far apart as the first lines of a
+    window tell them; all lines then tell the best of them better.
     """
     few = changes[: bisect_right(changes, _PACED_LINES)]
     lines = few[-1] - few[0]
-    quarters = [count / 4 for count in range(2 * lines, int(4 * lines / 1.05))]
+    quarters = [count / 4 for count in range(2 * lines, int(4 * lines / _FEWEST_LINES))]
     alike, cycles = _most_alike(times_ns, few, quarters)
     # So many were tried.
     if alike < -math.log(_UNLIKELY / len(quarters)):
@@ -130,7 +143,18 @@ def _pace(times_ns: Sequence[int], changes: Sequence[int]) -> float | None:
     longer = (times_ns[changes[-1]] - times_ns[changes[0]]) / (times_ns[few[-1]] - times_ns[few[0]])
     near = [longer * (cycles + step / _FINER) for step in range(-_FINER, _FINER + 1)]
     _, cycles = _most_alike(times_ns, changes, near)
-    return (times_ns[changes[-1]] - times_ns[changes[0]]) / cycles / 1e9
+    update_ns = (times_ns[changes[-1]] - times_ns[changes[0]]) / cycles
+    line = (interval_ns(times_ns) or 0.0) / update_ns
+    phases = sorted((times_ns[i] - times_ns[changes[0]]) / update_ns % 1.0 for i in changes)
+    if _most_within(phases, _WIDER * line) < _CONFINED * len(phases):
+        return None
+    return update_ns / 1e9
+
+
+def _most_within(phases: Sequence[float], arc: float) -> int:
+    """Return the most of some rising phases, in turns, that lie within an arc of the circle."""
+    around = [*phases, *(phase + 1 for phase in phases)]
+    return max(bisect_right(around, phase + arc) - i for i, phase in enumerate(phases))
 
 
 def _most_alike(
@@ -298,17 +322,24 @@ def follows_work(times_ns: Sequence[int], watts: Sequence[float]) -> bool:
     """Return whether long intervals between readings and high or low readings belong together.
 
     Then lines wait for the work, and the mean of what was read is not the mean of what was drawn.
-    Ranks of the changes from line to line are compared (Spearman): a load that makes lines slower
-    for many lines changes few of them.
+    Changes of the interval are compared with the readings, by value and by rank. By value alone, a
+    load that makes lines slower for a while would count, which trapezoids follow; by rank alone,
+    the small differences by which a line meets another moment of the work, if some lines are lost.
+    Where all intervals are nearly equal, nothing hides between them.
     """
     intervals = differences(times_ns)
     if len(intervals) < _FEWEST_INTERVALS:
         return False
-    moves, powers = differences(intervals), differences(watts)
-    limit = _TOGETHER / math.sqrt(len(moves))
-    for shifted in (powers[:-1], powers[1:]):
-        is_constant = min(len(set(moves)), len(set(shifted))) < 2
-        if not is_constant and abs(statistics.correlation(_ranks(moves), _ranks(shifted))) > limit:
+    if statistics.pstdev(intervals) < _UNEVEN * statistics.fmean(intervals):
+        return False
+    changes = differences(intervals)
+    limit = _TOGETHER / math.sqrt(len(changes))
+    for readings in (watts[:-2], watts[1:-1], watts[2:]):
+        if min(len(set(changes)), len(set(readings))) < 2:
+            continue
+        by_value = statistics.correlation(changes, readings)
+        by_rank = statistics.correlation(_ranks(changes), _ranks(readings))
+        if min(abs(by_value), abs(by_rank)) > limit:
             return True
     return False
 

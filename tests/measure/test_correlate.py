@@ -104,6 +104,28 @@ def telemetry(begin=94.0, end=136.5, interval=0.103, load=2.0, noise=0.3, seed=1
     return WindowSlice(stamps, array("q", (t + ns(1e6) for t in stamps)), {**rails, **extra})
 
 
+def test_series_that_disagree_widen_the_interval_or_withhold():
+    """Work in step with the lines is met at all its moments by a second series only."""
+
+    def report(load):
+        second = telemetry(interval=0.083, seed=2, load=load)
+        return correlate(trace(*WHOLE), telemetry(), rule=RULE, second=second)
+
+    same, near, far = report(2.0), report(2.1), report(3.0)
+    assert (
+        same.energy.gross_interval
+        == correlate(trace(*WHOLE), telemetry(), rule=RULE).energy.gross_interval
+    )
+    truth = near.energy.gross_joules * 2.1 / 2.0
+    assert near.energy.gross_interval.low < near.energy.gross_joules
+    assert truth < near.energy.gross_interval.high
+    assert near.energy.largest_uncertainty == "second_series"
+    assert near.energy.gross_joules_per_inference is not None
+    assert far.quality == ("aliased",)
+    assert far.energy.gross_joules_per_inference is None
+    assert far.energy.net_joules_per_inference is None
+
+
 def test_a_sound_run_is_paired_with_its_window():
     """Latency, load, energy and environment of one window, and no flag, make the report."""
     cut = telemetry(**{"gpu.utilization_ratio": lambda t: float(100 <= t < 130)})

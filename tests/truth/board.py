@@ -15,6 +15,7 @@ Two net energies of a window are known:
   window contains part of the heat, so a figure of the product may lie between the two.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -27,6 +28,7 @@ Random = np.random.Generator
 GRID_SECONDS = 0.0005
 WANDER_SECONDS = 0.005
 MOST_LAG_SECONDS = 0.045
+UPDATE_SECONDS = 0.0066
 READ_SECONDS = (0.006, 0.022)
 """Time that tegrastats adds to its interval, by public logs."""
 
@@ -240,8 +242,12 @@ class Sensor:
 
     @property
     def stated_seconds(self) -> float:
-        """The averaging that the kernel's files give."""
-        return (self.averages_seconds or self.forgets_seconds) * self.states_averaging
+        """The averaging that the kernel's files give; 0 without files.
+
+        It is 6.6 ms for an INA3221 that takes one sample of each of its channels.
+        """
+        known = self.averages_seconds or self.forgets_seconds or UPDATE_SECONDS
+        return known * (self.states_averaging and not self.updates_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,35 +302,49 @@ def print_lines(
         printed = _waiting(steps, work, printing.waits_seconds)
     # A line that a reader gets after the end of the world does not count.
     printed = printed[printed < power.seconds - printing.late_seconds - 0.001]
-    watts, begin = [], 0.0
-    for number, rail in enumerate(power.board.rails):
-        lag = random.uniform(0, sensor.most_lag, len(printed) if sensor.lag_varies else 1)
-        taken = np.maximum(printed - lag, 0.0)
-        if sensor.forgets_seconds:
-            exact = power.forgotten(number, taken, sensor.forgets_seconds)
-        elif sensor.updates_seconds:
-            begin = random.uniform(0, sensor.updates_seconds) if number == 0 else begin
-            number_of = np.floor((taken - begin) / sensor.updates_seconds)
-            exact = power.at(number, np.maximum(number_of * sensor.updates_seconds + begin, 0.0))
-        elif sensor.averages_seconds:
-            exact = power.mean(number, taken, sensor.averages_seconds)
-        else:
-            exact = power.at(number, taken)
-        if sensor.noise_watts:
-            exact = exact + random.normal(
-                0, sensor.noise_watts * rail.wander_share**0.5, len(exact)
-            )
-        watts.append(np.round(np.round(exact / rail.step_watts) * rail.step_watts, 3))
+    lags = []
+    for _ in power.board.rails:
+        lags.append(random.uniform(0, sensor.most_lag, len(printed) if sensor.lag_varies else 1))
+    watts = read(power, sensor, [printed - lag for lag in lags], random)
     kept = np.ones(len(printed), bool)
     if printing.lost:
         kept &= random.random(len(printed)) >= printing.lost
     if printing.burst:
         for first in np.flatnonzero(random.random(len(printed)) < printing.burst):
             kept[first : first + random.integers(3, 11)] = False
-    printed, readings = printed[kept], np.array(watts)[:, kept]
+    printed, readings = printed[kept], watts[:, kept]
     last = np.arange(len(printed)) // printing.block * printing.block + printing.block - 1
     arrived = printed[np.minimum(last, len(printed) - 1)] + printing.late_seconds
     return Lines(printed, arrived, readings)
+
+
+def read(power: Power, sensor: Sensor, moments: Sequence[Array], random: Random) -> Array:
+    """Return what the sensor shows of each rail at its moments, shape (rails, n)."""
+    watts = []
+    for number, (rail, at) in enumerate(zip(power.board.rails, moments, strict=True)):
+        taken = np.maximum(at, 0.0)
+        if sensor.forgets_seconds:
+            exact = power.forgotten(number, taken, sensor.forgets_seconds)
+        elif sensor.updates_seconds:
+            # Boards begin at any phase of the world, so the updates need none of their own.
+            updates = np.floor(taken / sensor.updates_seconds)
+            exact = power.at(number, updates * sensor.updates_seconds)
+        elif sensor.averages_seconds:
+            exact = power.mean(number, taken, sensor.averages_seconds)
+        else:
+            exact = power.at(number, taken)
+        if sensor.noise_watts:
+            noise = sensor.noise_watts * rail.wander_share**0.5
+            exact = exact + random.normal(0, noise, len(exact))
+        watts.append(np.round(np.round(exact / rail.step_watts) * rail.step_watts, 3))
+    return np.array(watts)
+
+
+def read_beside(power: Power, sensor: Sensor, every: float, random: Random) -> tuple[Array, Array]:
+    """Return times, shape (n,), and watts, (rails, n), of readings each so many seconds."""
+    times = np.arange(random.uniform(0, every), power.seconds, every)
+    times = times + random.uniform(0, 0.002, len(times))
+    return times, read(power, sensor, [times] * len(power.board.rails), random)
 
 
 def _waiting(steps: Array, work: Load, longest: float) -> Array:

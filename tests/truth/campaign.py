@@ -52,7 +52,7 @@ def run_chunk(order: tuple[str, int, int, int]) -> list[Outcome]:
     random = np.random.default_rng([seed, zlib.crc32(cell.name.encode()), number])
     windows = [make_window(cell, random) for _ in range(count)]
     if cell.pairing == "live":
-        paired = [pair_live(window, f"{number}-{i}") for i, window in enumerate(windows)]
+        paired = [pair_live(one, f"{number}-{i}", one.second) for i, one in enumerate(windows)]
     else:
         paired = pair_recorded(windows)
     outcomes = []

@@ -73,7 +73,7 @@ class Paired:
 def pair_live(window: Window, run_id: str, second: tuple[Any, Any] | None = None) -> Paired:
     """Pair a window as the daemon does: starts, latencies and idle phases are known.
 
-    ``second`` are times and watts, shape (n,) and (rails, n), of readings at another interval.
+    ``second`` is that of the window, or ``None`` for a board where nothing else is read.
     """
     trace = RunTrace(
         run_id=run_id,

@@ -21,6 +21,7 @@ from .board import (
     Random,
     Sensor,
     print_lines,
+    read_beside,
 )
 
 LEAD_SECONDS = 2.0
@@ -43,6 +44,7 @@ class Setup:
         stages: Power beside the marked work: stages of its inferences that draw more, or a job that
             nobody marked.
         others: Loads of other runs on the same board.
+        idle_seconds: Length of each idle phase, 8 s or a quarter of the window.
     """
 
     load: Load
@@ -53,6 +55,7 @@ class Setup:
     printing: Printing = PRINTING
     stages: tuple[Load, ...] = ()
     others: tuple[Load, ...] = ()
+    idle_seconds: float = IDLE_SECONDS
 
 
 Make = Callable[[Random, float, float, float], Setup]
@@ -105,18 +108,23 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A world with the window in it; times are seconds since its beginning."""
+    """A world with the window in it; times are seconds since its beginning.
+
+    ``second`` are times, shape (n,), and watts, (rails, n), of readings at another interval.
+    """
 
     setup: Setup
     power: Power
     lines: Lines
+    second: tuple[Array, Array]
     begin: float
     end: float
 
     @property
     def idle_phases(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """The idle phases before and after the window."""
-        return (self.begin - IDLE_SECONDS, self.begin), (self.end, self.end + IDLE_SECONDS)
+        seconds = self.setup.idle_seconds
+        return (self.begin - seconds, self.begin), (self.end, self.end + seconds)
 
     @property
     def contained(self) -> Array:
@@ -149,21 +157,27 @@ class Window:
 def make_window(cell: Cell, random: Random) -> Window:
     """Return a window of a cell, and the lines that were printed around it."""
     interval = cell.interval_ms / 1000
-    begin = LEAD_SECONDS + IDLE_SECONDS + random.uniform(0, 0.2)
+    begin = LEAD_SECONDS + max(IDLE_SECONDS, cell.seconds / 4) + random.uniform(0, 0.2)
     end = begin + cell.seconds
     setup = cell.regime.make(random, interval, begin, end)
     setup = replace(setup, printing=replace(setup.printing, interval=interval))
     hold = setup.printing.late_seconds + setup.printing.block * (interval + 0.022)
     power = Power(
         setup.board,
-        end + IDLE_SECONDS + LEAD_SECONDS + hold,
+        end + setup.idle_seconds + LEAD_SECONDS + hold,
         [setup.load, *setup.stages, *setup.others],
         setup.idle,
         setup.heat,
         random,
     )
     lines = print_lines(power, setup.sensor, setup.printing, random, setup.load)
-    return Window(setup, power, lines, begin, end)
+    second = read_beside(power, setup.sensor, second_interval(interval), random)
+    return Window(setup, power, lines, second, begin, end)
+
+
+def second_interval(interval: float) -> float:
+    """Return the interval of readings beside lines that come each 103 or 1009 ms."""
+    return 0.083 if interval < 0.4 else 0.211
 
 
 def back_to_back(
@@ -276,6 +290,15 @@ def _with(make: Make, **changes: object) -> Make:
         return replace(make(random, interval, begin, end), **changes)  # type: ignore[arg-type]
 
     return changed
+
+
+def _quarter(make: Make) -> Make:
+    """Return the windows of a regime with idle phases of a quarter of their length."""
+
+    def quarter(random: Random, interval: float, begin: float, end: float) -> Setup:
+        return replace(make(random, interval, begin, end), idle_seconds=(end - begin) / 4)
+
+    return quarter
 
 
 def _poisson(mean: float, busy: float) -> Make:
@@ -416,7 +439,7 @@ REGIMES = (
         _LONG,
     ),
     Regime("idle-job", "rare", _idle_job, _LONG),
-    Regime("idle-memory-10s", "other", _constant(idle=Idle(0.3, 10.0)), _FAST),
+    Regime("idle-memory-10s", "other", _quarter(_constant(idle=Idle(0.3, 10.0))), ((103, 120),)),
     Regime(
         "lost-lines", "other", _constant(printing=Printing(lost=0.05)), (*_FAST, *_SLOW), _SHORT
     ),
@@ -434,7 +457,6 @@ REGIMES = (
     Regime(
         "averaged-0.5s", "other", _constant(sensor=Sensor(averages_seconds=0.5)), (*_FAST, *_SLOW)
     ),
-    Regime("averaged-1s", "other", _constant(sensor=Sensor(averages_seconds=1.0)), _FAST),
     Regime("idle-disturbed", "other", _disturbed, (*_SHORT, *_SLOW)),
     Regime("overlap", "other", _overlap, (*_SHORT, *_SLOW), _SHORT),
 )

@@ -50,7 +50,7 @@ from .board import (
 )
 from .board import Printing as _Printing
 from .board import Sensor as _Sensor
-from .regimes import Setup, Window, back_to_back
+from .regimes import Setup, Window, back_to_back, second_interval
 
 LEAD_SECONDS = 4.0
 ROUND_SECONDS = (0.02, 0.025, 0.04, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
@@ -181,9 +181,7 @@ class World(Window):
     """A random world with its window.
 
     Attributes:
-        idle_seconds: Length of each idle phase.
         register: That of the sensor.
-        second: Times and watts, shape (n,) and (rails, n), of readings at another interval.
         steps: Times at which the wall clock was set, and by how many seconds.
         rhythms: Everything periodic in it, marked or not.
         parts: Readings of the rails that are part of another one, shape (rails, n).
@@ -192,9 +190,7 @@ class World(Window):
         is_net_hidden: Whether its idle power is: a job in the window and in neither phase.
     """
 
-    idle_seconds: float
     register: Register
-    second: tuple[Array, Array]
     steps: tuple[tuple[float, float], ...]
     rhythms: tuple[Rhythm, ...]
     parts: Array
@@ -202,12 +198,6 @@ class World(Window):
     is_hidden: bool
     is_hidden_in_both: bool
     is_net_hidden: bool
-
-    @property
-    def idle_phases(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The idle phases before and after the window."""
-        before = (self.begin - self.idle_seconds, self.begin)
-        return before, (self.end, self.end + self.idle_seconds)
 
     @property
     def contained(self) -> Array:
@@ -421,7 +411,7 @@ def make_world(random: Random) -> World:
     lines_of = _read(course, register, printed - lag)
     readings = Lines(printed, printed, lines_of)
     part = _read(course, Register(), printed - lag)[0]
-    every = 0.083 if interval < 0.15 else 0.211
+    every = second_interval(interval)
     second_times = np.arange(random.uniform(0, every), whole, every)
     second_times = second_times + random.uniform(0, 0.002, len(second_times))
     second = (second_times, _read(course, register, second_times))
@@ -445,13 +435,16 @@ def make_world(random: Random) -> World:
     averages = register.seconds if register.kind in ("forgets", "mean") else 0.0
     return World(
         setup=Setup(
-            load, board=board, sensor=_Sensor(averages_seconds=averages), printing=printing
+            load,
+            idle_seconds=idle_seconds,
+            board=board,
+            sensor=_Sensor(averages_seconds=averages, states_averaging=register.kind != "slow"),
+            printing=printing,
         ),
         power=course,  # type: ignore[arg-type]
         lines=readings,
         begin=begin,
         end=end,
-        idle_seconds=idle_seconds,
         register=register,
         second=second,
         steps=tuple(sorted(steps)),
