@@ -1,0 +1,81 @@
+"""The test for energy meters in tools/energy_truth: its worlds, and its arithmetic."""
+
+import numpy as np
+import pytest
+
+from tegrascope.tools.energy_truth.files import (
+    ManifestError,
+    files_of,
+    read_manifest,
+    write_world,
+)
+from tegrascope.tools.energy_truth.readings import hidden, nvml_series, print_lines
+from tegrascope.tools.energy_truth.signals import CELL_SECONDS
+from tegrascope.tools.energy_truth.trapezoid import joules_of
+from tegrascope.tools.energy_truth.worlds import Spec, make_world, specs
+
+SPECS = {spec.name: spec for spec in specs()}
+
+
+def first(start: str) -> Spec:
+    return next(spec for name, spec in SPECS.items() if name.startswith(start))
+
+
+def test_there_are_a_hundred_worlds_and_all_of_them_are_frozen():
+    assert len(SPECS) == 100
+    assert {name.split("/")[0] for name in read_manifest()} == set(SPECS)
+
+
+@pytest.mark.parametrize("start", ["log-01", "log-22", "log-32", "sysfs-06", "nvml-13"])
+def test_world_that_is_made_now_is_the_one_that_was_frozen(start, tmp_path):
+    write_world(make_world(first(start)), tmp_path, read_manifest())
+
+
+def test_file_that_differs_from_the_manifest_is_refused(tmp_path):
+    world = make_world(first("log-01"))
+    sums = read_manifest() | {f"{world.spec.name}/runs.csv": "0" * 64}
+    with pytest.raises(ManifestError, match=r"runs\.csv"):
+        write_world(world, tmp_path, sums)
+
+
+def test_energy_of_a_world_is_the_sum_of_its_cells():
+    world = make_world(first("sysfs-03"))
+    cells = slice(round(6 / CELL_SECONDS), round(7 / CELL_SECONDS))
+    expected = int(world.counted[cells].sum()) * CELL_SECONDS / 1e6
+    assert world.joules(6.0, 7.0) == pytest.approx(expected, rel=1e-12)
+    whole = world.joules(world.begin, world.end)
+    parts = world.joules(world.begin, 9.1) + world.joules(9.1, world.end)
+    assert parts == pytest.approx(whole, rel=1e-12)
+
+
+def test_counter_of_a_gpu_grows_by_the_energy_and_a_faulty_one_does_not():
+    def counted(start: str) -> tuple[float, float]:
+        world = make_world(first(start))
+        series = nvml_series(world)
+        energy = np.interp([world.begin, world.end], series.times, series.values["energy_mj"])
+        return float(energy[1] - energy[0]) / 1000, world.truth_joules
+
+    joules, truth = counted("nvml-13")
+    assert joules == pytest.approx(truth, rel=0.01)
+    for start in ("nvml-18", "nvml-19", "nvml-20"):
+        joules, truth = counted(start)
+        assert abs(joules / truth - 1) > 0.05
+
+
+def test_lines_of_a_world_are_in_step_with_its_job_where_it_is_hidden():
+    world = make_world(first("log-32"))
+    assert "in step with 1.0235 s" in hidden(world)
+    assert hidden(make_world(first("log-33"))) == ""
+    assert len(print_lines(world).printed) > 100
+
+
+@pytest.mark.parametrize("start", ["log-01", "log-05", "log-33", "log-34", "log-45"])
+def test_trapezoid_finds_the_energy_of_worlds_without_trouble(start, tmp_path):
+    world = make_world(first(start))
+    folder = write_world(world, tmp_path, read_manifest())
+    assert joules_of(folder) == pytest.approx(world.truth_joules, rel=0.005)
+
+
+def test_files_of_a_world_are_the_same_each_time():
+    world = make_world(first("nvml-02"))
+    assert dict(files_of(world)) == dict(files_of(world))
