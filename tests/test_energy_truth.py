@@ -9,9 +9,12 @@ from tegrascope.tools.energy_truth.files import (
     read_manifest,
     write_world,
 )
+from tegrascope.tools.energy_truth.meters import BY_NAME
 from tegrascope.tools.energy_truth.readings import hidden, nvml_series, print_lines
+from tegrascope.tools.energy_truth.running import Workshop, run_worlds
+from tegrascope.tools.energy_truth.scoring import Answer, is_wrong, score
 from tegrascope.tools.energy_truth.signals import CELL_SECONDS
-from tegrascope.tools.energy_truth.trapezoid import joules_of
+from tegrascope.tools.energy_truth.trapezoid import joules_of, trapezoid
 from tegrascope.tools.energy_truth.worlds import Spec, make_world, specs
 
 SPECS = {spec.name: spec for spec in specs()}
@@ -79,3 +82,44 @@ def test_trapezoid_finds_the_energy_of_worlds_without_trouble(start, tmp_path):
 def test_files_of_a_world_are_the_same_each_time():
     world = make_world(first("nvml-02"))
     assert dict(files_of(world)) == dict(files_of(world))
+
+
+def test_score_counts_what_is_right_wrong_and_withheld():
+    answers = [
+        Answer(100.0, 101.5, 99.0, 104.0),
+        Answer(100.0, 98.5, 97.0, 99.0),
+        Answer(100.0, reason="aliased"),
+        Answer(100.0, 130.0, 90.0, 170.0),
+    ]
+    found = score(answers)
+    assert (found.worlds, found.published, found.withheld) == (4, 3, 0.25)
+    assert found.coverage == pytest.approx(2 / 3)
+    assert found.within == pytest.approx((0.0, 2 / 3, 2 / 3))
+    assert found.bias == pytest.approx(0.015)
+    assert found.worst == pytest.approx(0.3)
+    assert [is_wrong(answer) for answer in answers] == [False, True, False, False]
+
+
+def test_score_of_a_tool_without_intervals_has_no_coverage():
+    found = score([Answer(200.0, 201.0), Answer(200.0, 188.0)])
+    assert found.coverage is None
+    assert found.half_width is None
+    assert found.within == (0.5, 0.5, 0.5)
+    assert is_wrong(Answer(200.0, 188.0))
+    assert not is_wrong(Answer(200.0, 191.0))
+    assert score([]).withheld is None
+
+
+def test_trapezoid_clips_to_the_window():
+    assert trapezoid([0.0, 1.0, 2.0], [10.0, 20.0, 20.0], 0.5, 2.0) == pytest.approx(28.75)
+
+
+def test_ours_and_the_trapezoid_find_the_energy_of_steady_logs(tmp_path):
+    names = ("log-01", "log-05", "log-17", "log-33", "log-47")
+    chosen = [first(name) for name in names]
+    meters = [BY_NAME["tegrascope"], BY_NAME["trapezoid"]]
+    found = run_worlds(Workshop(tmp_path), chosen, meters, read_manifest())
+    for tool in ("tegrascope", "trapezoid"):
+        assert list(found[tool]) == [spec.name for spec in chosen]
+        assert score(found[tool].values()).within[0] == 1.0
+    assert all(answer.has_interval for answer in found["tegrascope"].values())
