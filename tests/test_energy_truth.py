@@ -1,16 +1,22 @@
 """The test for energy meters in tools/energy_truth: its worlds, and its arithmetic."""
 
+import ctypes
+import shutil
+import time
+
 import numpy as np
 import pytest
 
+from tegrascope.tools.energy_truth import page
 from tegrascope.tools.energy_truth.files import (
     ManifestError,
     files_of,
     read_manifest,
     write_world,
 )
-from tegrascope.tools.energy_truth.meters import BY_NAME
+from tegrascope.tools.energy_truth.meters import BY_NAME, METERS
 from tegrascope.tools.energy_truth.readings import hidden, nvml_series, print_lines
+from tegrascope.tools.energy_truth.results import read_results
 from tegrascope.tools.energy_truth.running import Workshop, run_worlds
 from tegrascope.tools.energy_truth.scoring import Answer, is_wrong, score
 from tegrascope.tools.energy_truth.signals import CELL_SECONDS
@@ -123,3 +129,49 @@ def test_ours_and_the_trapezoid_find_the_energy_of_steady_logs(tmp_path):
         assert list(found[tool]) == [spec.name for spec in chosen]
         assert score(found[tool].values()).within[0] == 1.0
     assert all(answer.has_interval for answer in found["tegrascope"].values())
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs cc")
+@pytest.mark.parametrize("is_released", [True, False])
+def test_library_for_nvml_waits_for_the_work_and_then_plays_it(tmp_path, monkeypatch, is_released):
+    world = make_world(first("nvml-13"))
+    folder = write_world(world, tmp_path, read_manifest())
+    workshop = Workshop(tmp_path)
+    workshop.build_stand_ins()
+    origin_ns = time.monotonic_ns() - round((world.begin + 5) * 1e9)
+    origin, release = tmp_path / "origin", tmp_path / "release"
+    origin.write_text(str(origin_ns))
+    if is_released:
+        release.write_text(str(origin_ns + round(world.begin * 1e9)))
+    variables = {
+        "ENERGY_TRUTH_SERIES": str(folder / "nvml.txt"),
+        "ENERGY_TRUTH_ORIGIN": str(origin),
+        "ENERGY_TRUTH_RELEASE": str(release),
+        "ENERGY_TRUTH_BEGIN": repr(world.begin),
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    library = ctypes.CDLL(str(workshop.library / "libnvidia-ml.so.1"))
+    energy = ctypes.c_ulonglong()
+    assert library.nvmlInit_v2() == 0
+    assert library.nvmlDeviceGetTotalEnergyConsumption(None, ctypes.byref(energy)) == 0
+    idle_joules = world.joules(0.0, world.begin) + world.joules(world.begin - 1, world.begin) * 5
+    joules = world.joules(0.0, world.begin + 5) if is_released else idle_joules
+    # The counter is as old as one update, in which the work draws about 50 J.
+    assert energy.value / 1000 - 4000 == pytest.approx(joules, abs=60 if is_released else 12)
+
+
+def test_each_tool_was_run_on_each_world_that_it_can_read():
+    results = read_results()
+    assert set(results) == {meter.name for meter in METERS}
+    for meter in METERS:
+        kinds = set(meter.drivers)
+        if meter.is_ours:
+            kinds = {"log", "sysfs", "nvml"}
+        if meter.name == "trapezoid":
+            kinds |= {"log"}
+        assert set(results[meter.name]) == {s.name for s in SPECS.values() if s.kind in kinds}
+
+
+def test_page_is_what_the_results_give():
+    assert page.PAGE.read_text(encoding="utf-8") == page.render(read_results())

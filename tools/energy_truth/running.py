@@ -82,7 +82,7 @@ class Workshop:
         if "nvml" in kinds:
             self._install(BY_NAME["trapezoid"])
         if kinds & {"sysfs", "nvml"}:
-            self._build()
+            self.build_stand_ins()
         if "sysfs" in kinds and shutil.which("unshare") is None:
             raise MissingError("worlds of sysfs need unshare (util-linux): apt install util-linux")
 
@@ -99,7 +99,8 @@ class Workshop:
         subprocess.run([*pip, *meter.requirements], check=True)
         stamp.write_text(wanted, encoding="ascii")
 
-    def _build(self) -> None:
+    def build_stand_ins(self) -> None:
+        """Compile the library of NVML and the program of the marks."""
         compiler = shutil.which("cc")
         if compiler is None:
             raise MissingError("live worlds need a C compiler: apt install gcc libc6-dev")
