@@ -134,11 +134,14 @@ class InferenceSlot(Protocol):
     def submit(self) -> None:
         """Start an inference while the slot is free; return before it is complete."""
 
+    def submit_timed(self) -> None:
+        """Start one likewise that the device times."""
+
     def wait(self) -> None:
         """Return when the inference is complete; the slot is free then."""
 
     def stages_ns(self) -> Sequence[int]:
-        """Return the time of each of the back-end's ``stages`` in the last inference."""
+        """Return the time of each of the back-end's ``stages`` in the last timed inference."""
 
 
 class Inferring(Backend):
@@ -154,8 +157,12 @@ class Inferring(Backend):
         """Run one inference of ``batch`` inputs; it is complete when this returns."""
         raise NotImplementedError
 
+    def infer_timed(self) -> None:
+        """Run one inference that the device times, which may make it longer."""
+        self.infer()
+
     def stages_ns(self) -> Sequence[int]:
-        """Return the time of each of ``stages`` in the last inference."""
+        """Return the time of each of ``stages`` in the last timed inference."""
         return ()
 
     def repeat(self, stage: StageName, count: int) -> Callable[[], None]:  # noqa: ARG002

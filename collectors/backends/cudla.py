@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...parsers.errors import BackendUnavailable, DeviceLostError, UserError
-from ...parsers.inference.events import Order, StageName
+from ...parsers.inference.events import Order
 from ...parsers.inference.placement import Built, Placement
 from ...parsers.values import DLAS
 from .base import make_input
@@ -294,20 +294,20 @@ class LoadableSlot(Slot):
                 registered[is_input].append(task.register(tensor.on_device, tensor.size, made))
         task.bind(registered[True], registered[False])
 
-    def stages_ns(self) -> list[int]:
-        """Return the device's time of each stage, or raise if the task failed on the DLA."""
-        self._context.raise_if_failed()
-        return super().stages_ns()
+    def _calls_of(self, calls: Sequence[Callable[[], Any]]) -> tuple[Callable[[], None], ...]:
+        """Return the calls; those that wait raise if a task failed on the DLA."""
+        infer, submit, wait = super()._calls_of(calls)
+        raise_if_failed = self._context.raise_if_failed
 
-    def repeat(self, stage: StageName, count: int) -> Callable[[], None]:
-        """Return a call that runs one stage so often, and raises if a task failed on the DLA."""
-        run, raise_if_failed = super().repeat(stage, count), self._context.raise_if_failed
-
-        def run_and_check() -> None:
-            run()
+        def infer_and_check() -> None:
+            infer()
             raise_if_failed()
 
-        return run_and_check
+        def wait_and_check() -> None:
+            wait()
+            raise_if_failed()
+
+        return infer_and_check, submit, wait_and_check
 
     def outputs(self) -> "dict[str, NDArray[numpy.generic]]":
         """Return the outputs, or none if an input or output is not real numbers in known places."""

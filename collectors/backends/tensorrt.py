@@ -86,11 +86,15 @@ class Slot:
     Attributes:
         infer: Runs one inference, which is complete when it returns.
         submit: Starts one; ``wait`` returns when it is complete.
+        infer_timed: As ``infer``, with the events that ``stages_ns`` reads; ``submit_timed``
+            likewise.
         why_no_graph: Why a graph that was asked for could not be captured.
     """
 
     infer: Callable[[], None]
+    infer_timed: Callable[[], None]
     submit: Callable[[], None]
+    submit_timed: Callable[[], None]
     wait: Callable[[], None]
     _compute: Callable[[], Any]
 
@@ -170,7 +174,7 @@ class Slot:
         self._make_calls()
 
     def stages_ns(self) -> list[int]:
-        """Return the device's time of each stage of the last inference."""
+        """Return the device's time of each stage of the last timed inference."""
         return [round(self._cuda.check(elapsed()) * 1e6) for elapsed in self._elapsed]
 
     def inputs(self) -> "dict[str, NDArray[numpy.generic]]":
@@ -192,7 +196,7 @@ class Slot:
 
     def close(self) -> None:
         """Release everything; the context goes before its buffers."""
-        self.infer = self.submit = self.wait = closed
+        self.infer = self.infer_timed = self.submit = self.submit_timed = self.wait = closed
         self._context = None
         self._elapsed, self._tensors = [], []
         self._resources.close()
@@ -237,19 +241,22 @@ class Slot:
         return self._calls_of((stages | {"compute": [self._compute]})[stage] * count)[0]
 
     def _make_calls(self) -> None:
-        """Make the calls of an inference."""
+        """Make the calls of an inference, with events and without."""
         api = self._cuda.api
         compute = self._compute = partial(self._context.execute_async_v3, self._handle)
         if self._graph is not None:
             compute = self._compute = partial(api.cudaGraphLaunch, self._graph, self._stream)
         marks = [partial(api.cudaEventRecord, event, self._stream) for event in self._events]
         before, *between, after = marks
-        calls: list[Callable[[], Any]] = [before, compute, after]
+        calls: list[Callable[[], Any]] = [compute]
+        timed: list[Callable[[], Any]] = [before, compute, after]
         if self._transfers:
             begin, end = between
             copies_in, copies_out = self._copies(is_input=True), self._copies(is_input=False)
-            calls = [before, *copies_in, begin, compute, end, *copies_out, after]
+            calls = [*copies_in, compute, *copies_out]
+            timed = [before, *copies_in, begin, compute, end, *copies_out, after]
         self.infer, self.submit, self.wait = self._calls_of(calls)
+        self.infer_timed, self.submit_timed, _ = self._calls_of(timed)
 
     def _calls_of(self, calls: Sequence[Callable[[], Any]]) -> tuple[Callable[[], None], ...]:
         """Return a call that makes all of these and waits, one that makes them, and the wait."""
@@ -351,7 +358,7 @@ class TensorRt(Inferring):
     """An ONNX model as an engine of TensorRT, in a slot for each of the order's streams.
 
     The first inference is enqueued by TensorRT. After it, ``infer`` is the first slot's own call,
-    with nothing in between, as ``stages_ns`` is, which reads CUDA events.
+    with nothing in between, as ``infer_timed`` is, and ``stages_ns``, which reads CUDA events.
     """
 
     devices: ClassVar[tuple[str, ...]] = ("gpu", "dla0", "dla1")
@@ -365,6 +372,7 @@ class TensorRt(Inferring):
     built: Built
     cold_start_ns: dict[str, int]
     infer: Callable[[], None]
+    infer_timed: Callable[[], None]
     stages_ns: Callable[[], Sequence[int]]
 
     def __init__(
@@ -394,7 +402,7 @@ class TensorRt(Inferring):
         self._peak_bytes: int | None = None
         self._can = Capabilities()
         self.slots: list[Slot] = []
-        self.infer = closed
+        self.infer = self.infer_timed = closed
 
     def load(self, model: Path, order: Order) -> None:
         """Find out what this machine can do, and initialise the device."""
@@ -435,7 +443,8 @@ class TensorRt(Inferring):
             streams=order.streams,
             has_transfers=order.transfers,
         )
-        self.infer, self.stages_ns = self._first_infer, self.slots[0].stages_ns
+        self.infer = self.infer_timed = self._first_infer
+        self.stages_ns = self.slots[0].stages_ns
 
     def _obtain(self) -> None:
         """Find the engine in the cache or build it, and load it."""
@@ -484,7 +493,7 @@ class TensorRt(Inferring):
 
     def close(self) -> None:
         """Release contexts before the engine, and the engine before the runtime."""
-        self.infer = closed
+        self.infer = self.infer_timed = closed
         slots, self.slots = self.slots, []
         for slot in slots:
             slot.close()
@@ -618,13 +627,13 @@ class TensorRt(Inferring):
     def _first_infer(self) -> None:
         """Run the first inference as TensorRT enqueues it; then make the graph, if there is one."""
         for slot in self.slots:
-            slot.infer()
+            slot.infer_timed()
         if self._order.cuda_graph:
             with self._part("graph"):
                 reason = self._use_graphs()
                 self._note(has_cuda_graph=reason is None, why_no_graph=reason)
         self._look_at_memory()
-        self.infer = self.slots[0].infer
+        self.infer, self.infer_timed = self.slots[0].infer, self.slots[0].infer_timed
 
     def _use_graphs(self) -> str | None:
         """Launch all slots as CUDA graphs from now on; return the reason if one cannot be."""

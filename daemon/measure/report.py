@@ -442,8 +442,8 @@ class RunReport(Record):
         units_per_second: ``units`` over the length of the steady phase.
         work_phases: Those that an application marked in its window; ``energy`` has theirs.
         latency: By the host clock, in the steady phase.
-        device_latency: The same by the device's own events, from the first copy to the last;
-            ``None`` if the back-end has none.
+        device_latency: The same by the device's own events, from the first copy to the last, of
+            the inferences that it timed; ``None`` if the back-end has none.
         stages: In the steady phase, if the back-end reports them. Those of a server are the time to
             the ``first_token``, and the mean per further ``output_token`` of an answer.
         throughput_per_second: Inputs per second of the steady phase.

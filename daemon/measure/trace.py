@@ -77,7 +77,8 @@ class RunTrace:
     Attributes:
         uncertain_ns: Greatest error of an edge of the steady phase.
         start_ns: shape (n,), start of each inference of the steady phase; ``latency_ns`` is the
-            duration of each, and ``stages_ns`` that of its stages.
+            duration of each.
+        stages_ns: Stage to shape (m,), its duration in each inference whose stages were timed.
         counts_inferences: False for a program that only marks its window.
         inference_count: Inferences of the steady phase, if they were counted and not all timed. The
             latency of the others is unknown, and so is whether sampling kept step with them.
@@ -242,7 +243,7 @@ class RunTrace:
         )
 
     def device_ns(self) -> "array[int]":
-        """Return shape (n,), the time of each inference on the device: the sum of its stages."""
+        """Return shape (m,), the time on the device of each inference whose stages were timed."""
         if not self.has_device_clock:
             return array("q")
         spans = [self.stages_ns[stage] for stage in _ON_DEVICE if stage in self.stages_ns]

@@ -261,7 +261,8 @@ class Inferences(Record):
 
     Attributes:
         start_ns: shape (n,); ``latency_ns`` likewise, by the host clock.
-        stages_ns: Stage to shape (n,), if the back-end measures stages.
+        stages_ns: Stage to shape (m,), of the inferences whose stages were timed: all, or one in a
+            few milliseconds. Empty if the back-end measures no stages.
     """
 
     event: Literal["inferences"] = "inferences"

@@ -83,7 +83,6 @@ class Desk:
         engine.load(model, order)
         engine.build()
         engine.infer()
-        engine.stages_ns()
         return engine
 
     def fail(self, call: str, status: int) -> None:
@@ -215,6 +214,19 @@ def test_each_failure_is_named_and_leaves_nothing_behind(desk, model, call, stat
     desk.fail(call, status)
     with pytest.raises(kind, match=words):
         desk.make(model)
+
+
+def test_every_inference_reports_a_failed_task(desk, model):
+    """The one that the device does not time too, alone and beside others."""
+    engine = desk.make(model, streams=2)
+    calls = counts(desk.library)[3]
+    engine.infer()
+    assert counts(desk.library)[3] == calls + 1
+    slot = engine.slots[1]
+    slot.submit()
+    desk.fail("cudlaGetLastError", 0x40000007)
+    with pytest.raises(DeviceLostError, match="cudlaErrorDlaErrDataMismatch"):
+        slot.wait()
 
 
 def test_a_repeated_stage_reports_a_failed_task_too(desk, model):

@@ -128,6 +128,10 @@ class FakeEngine(Inferring):
         if done in self.after:
             self.after[done].set()
 
+    def infer_timed(self) -> None:
+        self.asked.append("timed")
+        self.infer()
+
     def stages_ns(self) -> list[int]:
         return [1, 2]
 
@@ -343,6 +347,28 @@ def test_stages_stand_beside_the_latencies(bench):
     assert inferences.stages_ns == {"h2d": (1,) * 5, "compute": (2,) * 5}
 
 
+def test_of_short_inferences_the_device_times_one_in_5_ms(bench):
+    """Its events would take a large part of each."""
+
+    def prepare(engine):
+        engine.stages = ("h2d", "compute")
+        engine.infer_ns = iter(lambda: 50_000, 0)
+
+    bench.prepare = prepare
+    events = bench.run(count=1000)
+    assert len(latencies(events)) == 1000
+    stages = [event.stages_ns for event in events if isinstance(event, Inferences)]
+    assert [len(times) for each in stages for times in each.values()] == [10, 10]
+    (engine,) = bench.engines
+    # The first inference of all warms up.
+    assert [at for at, call in enumerate(engine.asked) if call == "timed"][:3] == [2, 103, 204]
+
+
+def test_a_device_without_events_times_none(bench):
+    bench.run(count=1000)
+    assert "timed" not in bench.engines[-1].asked
+
+
 class FakeSlots(FakeEngine):
     """A device that has several inferences in flight, each as long as its test says."""
 
@@ -367,6 +393,10 @@ class FakeSlot:
         self.engine = engine
         self.number = number
         self.done_ns: int | None = None
+
+    def submit_timed(self) -> None:
+        self.engine.asked.append("timed")
+        self.submit()
 
     def submit(self) -> None:
         assert self.done_ns is None, "a slot that is not free"
@@ -450,10 +480,12 @@ def test_in_slots_a_stop_drains_what_is_in_flight(bench):
 
 def test_in_slots_stages_are_those_of_the_slot(bench):
     events = run_in_slots(
-        bench, lambda engine: setattr(engine, "stages", ("compute",)), streams=2, count=4
+        bench, lambda engine: setattr(engine, "stages", ("compute",)), streams=3, count=7
     )
     (inferences,) = (event for event in events if isinstance(event, Inferences))
-    assert inferences.stages_ns == {"compute": (0, 1, 0, 1)}
+    # Only of the first in 5 ms: of the three that start at once, one.
+    assert inferences.stages_ns == {"compute": (0, 0, 0)}
+    assert bench.engines[-1].asked.count("timed") == 3
 
 
 def test_an_engine_without_slots_runs_one_at_a_time(bench):
