@@ -102,7 +102,8 @@ class Steady:
         self._tell_ns = span.begin_ns + _CHUNK_NS
         seconds = order.duration_seconds
         self._until_ns = None if seconds is None else span.begin_ns + int(seconds * 1e9)
-        # Inferences that are complete and not yet printed.
+        # Inferences that are complete and not yet printed, and the time between them.
+        self._between_ns = 0
         self._start_ns = array("q")
         self._latency_ns = array("q")
         self._stages_ns: dict[StageName, array[int]] = {}
@@ -148,8 +149,10 @@ class Steady:
         infer, infer_timed, stages_ns = calls.infer, calls.infer_timed, calls.stages_ns
         add_start, add_latency = self._start_ns.append, self._latency_ns.append
         left = self._order.count or 0
+        end_ns = now()
         while not stopped():
             start_ns = now()
+            self._between_ns += start_ns - end_ns
             if start_ns < timed_from_ns:
                 infer()
                 end_ns = now()
@@ -177,9 +180,12 @@ class Steady:
         left = self._order.count or 0
         free, in_flight = deque(slots), deque[tuple[InferenceSlot, int, bool]]()
         is_over = cancelled = stopped()
+        end_ns: int | None = None
         while not is_over or in_flight:
             while free and not is_over:
                 slot, start_ns = free.popleft(), now()
+                if end_ns is not None:
+                    self._between_ns += start_ns - end_ns
                 is_timed = start_ns >= self._timed_from_ns
                 if is_timed:
                     self._timed_from_ns = start_ns + _TIMED_EVERY_NS
@@ -218,7 +224,9 @@ class Steady:
             start_ns=tuple(self._start_ns),
             latency_ns=tuple(self._latency_ns),
             stages_ns={stage: tuple(column) for stage, column in self._stages_ns.items()},
+            between_ns=self._between_ns,
         )
+        self._between_ns = 0
         for column in (self._start_ns, self._latency_ns, *self._stages_ns.values()):
             del column[:]
         self._tell(taken)

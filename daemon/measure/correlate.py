@@ -157,6 +157,7 @@ def correlate(
             "device_latency": distribution(trace.device_ns()),
             "stages": _stages_of(trace),
             "throughput_per_second": throughput(work.completed, trace.batch, window.seconds),
+            "measuring_share": _measuring_share(trace, window),
             "telemetry": board,
             "deadline": deadline_report(
                 trace.deadline_seconds,
@@ -360,6 +361,22 @@ def _work_of(trace: RunTrace, window: Span) -> _Work:
     return _Work(starts, latencies, completed, inferences, units)
 
 
+def _measuring_share(trace: RunTrace, window: Span) -> float | None:
+    """Return the share of the working time that the worker spent between inferences.
+
+    A bare loop has nothing there. With several inferences in flight the device may work meanwhile,
+    and the share is the most that the measuring can cost.
+    """
+    if trace.between_ns is None:
+        return None
+    working_seconds = window.seconds
+    if trace.pattern is not None:
+        working_seconds = sum(trace.pattern.steps_seconds[1::2])
+    if working_seconds <= 0:
+        return None
+    return min(trace.between_ns / 1e9 / working_seconds, 1.0)
+
+
 def _telemetry_of(run: _Run) -> RunTelemetry | None:
     """Return the loads, clocks and temperatures of the window; ``None`` without any sample."""
     if not run.samples.times_ns:
@@ -481,6 +498,7 @@ def _flags_of_window(
         "baseline_disturbed": neighbours.disturbance is not None,
         "clock_step": quality.clock_step(around.times_ns, around.wall_ns),
         "telemetry_gap": quality.telemetry_gap(around.times_ns, window) or lacks_total,
+        "measuring_overhead": (_measuring_share(trace, window) or 0.0) > quality.MEASURING_SHARE,
         "outputs_changed": quality.outputs_changed(trace.outputs, trace.built),
         "foreign_dla_activity": bool(neighbours.foreign_dla_cores),
     }

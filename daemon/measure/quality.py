@@ -25,6 +25,7 @@ WALL_STEP_NS = 50_000_000
 WALL_SLEW_RATIO = 0.001
 SUSPEND_NS = 50_000_000
 LATE_AT_MOST_SECONDS = 0.05
+MEASURING_SHARE = 0.05
 FP32_DIFFERENCE, OTHER_DIFFERENCE = 0.001, 0.01
 WITHHOLDING: frozenset[Flag] = frozenset(
     {"insufficient_samples", "aliased", "overlapped", "sensor_suspect"}

@@ -53,6 +53,7 @@ Flag = Literal[
     "simulated",
     "sensor_suspect",
     "times_assumed",
+    "measuring_overhead",
 ]
 CounterFault = Literal["stands_still", "runs_back", "jumps"]
 EnergyMethod = Literal["counter", "integral"]
@@ -447,6 +448,9 @@ class RunReport(Record):
         stages: In the steady phase, if the back-end reports them. Those of a server are the time to
             the ``first_token``, and the mean per further ``output_token`` of an answer.
         throughput_per_second: Inputs per second of the steady phase.
+        measuring_share: Share of the steady phase, in a lock-in of its on-steps, from the end of an
+            inference to the start of the next: the worker's own work, which a loop without
+            measurement has not. ``None`` if a worker of ours did not start them.
         deadline: Misses, if the workload has a deadline and its inferences have times.
         process_peak_bytes: Peak resident memory of the worker; ``device_peak_bytes`` is on the
             device, if the back-end reports it.
@@ -489,6 +493,7 @@ class RunReport(Record):
     device_latency: Distribution | None = None
     stages: dict[StageName, Distribution] = {}
     throughput_per_second: NonNegativeFloat | None = None
+    measuring_share: Ratio | None = None
     deadline: DeadlineReport | None = None
     cold_start_seconds: dict[str, NonNegativeFloat] = {}
     process_peak_bytes: NonNegativeInt | None = None

@@ -200,6 +200,8 @@ def _work_rows(report: RunReport) -> Iterator[Row]:
             yield Row("units per second", pace, f"{plural(report.unit)}/s")
     if report.throughput_per_second is not None:
         yield Row("throughput", digits(report.throughput_per_second), "inputs/s")
+    if "measuring_overhead" in report.quality and report.measuring_share is not None:
+        yield _figure_row("time for measuring", percent(report.measuring_share))
     if report.latency is not None:
         yield _figure_row("p50", seconds(report.latency.p50_seconds))
         yield _figure_row("p99", seconds(report.latency.p99_seconds))

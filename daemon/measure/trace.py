@@ -79,6 +79,8 @@ class RunTrace:
         start_ns: shape (n,), start of each inference of the steady phase; ``latency_ns`` is the
             duration of each.
         stages_ns: Stage to shape (m,), its duration in each inference whose stages were timed.
+        between_ns: Time that a worker spent between inferences, with what it measured; ``None`` if
+            it did not start them itself.
         counts_inferences: False for a program that only marks its window.
         inference_count: Inferences of the steady phase, if they were counted and not all timed. The
             latency of the others is unknown, and so is whether sampling kept step with them.
@@ -111,6 +113,7 @@ class RunTrace:
     start_ns: "array[int]" = field(default_factory=lambda: array("q"))
     latency_ns: "array[int]" = field(default_factory=lambda: array("q"))
     stages_ns: "dict[StageName, array[int]]" = field(default_factory=dict)
+    between_ns: int | None = None
     model_sha256: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
     cold_start_seconds: dict[str, float] = field(default_factory=dict)
@@ -164,6 +167,8 @@ class RunTrace:
             self.latency_ns.extend(event.latency_ns)
             for stage, durations in event.stages_ns.items():
                 self.stages_ns.setdefault(stage, array("q")).extend(durations)
+            if event.between_ns is not None:
+                self.between_ns = (self.between_ns or 0) + event.between_ns
         elif isinstance(event, Counted):
             if event.inferences is not None:
                 self.inference_count = event.inferences
@@ -190,7 +195,13 @@ class RunTrace:
     def without_events(self) -> "RunTrace":
         """Return the trace without phases and inferences, of which a report can be made always."""
         return replace(
-            self, begins={}, ends={}, start_ns=array("q"), latency_ns=array("q"), stages_ns={}
+            self,
+            begins={},
+            ends={},
+            start_ns=array("q"),
+            latency_ns=array("q"),
+            stages_ns={},
+            between_ns=None,
         )
 
     def _add_units(self, event: Counted) -> None:

@@ -263,6 +263,8 @@ class Inferences(Record):
         start_ns: shape (n,); ``latency_ns`` likewise, by the host clock.
         stages_ns: Stage to shape (m,), of the inferences whose stages were timed: all, or one in a
             few milliseconds. Empty if the back-end measures no stages.
+        between_ns: Sum of the times from the end of an inference to the start of the next, in which
+            the worker keeps the measured times. ``None`` if it does not start them itself.
     """
 
     event: Literal["inferences"] = "inferences"
@@ -270,6 +272,7 @@ class Inferences(Record):
     start_ns: tuple[NonNegativeInt, ...]
     latency_ns: tuple[NonNegativeInt, ...]
     stages_ns: dict[StageName, tuple[NonNegativeInt, ...]] = {}
+    between_ns: NonNegativeInt | None = None
 
 
 def unit_name(value: str) -> str:

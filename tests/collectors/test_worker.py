@@ -34,6 +34,7 @@ from tegrascope.parsers.inference.layers import LayerProfile
 from tegrascope.parsers.inference.placement import Built
 from tests.fakes.processes import PATIENCE_SECONDS, Stopwatch
 
+TELL_NS = 50  # for an event, by the clock of the tests
 PHASES = ["load", "warm_up", "baseline_before", "steady", "baseline_after"]
 
 
@@ -177,7 +178,7 @@ class Bench:
         return engine
 
     def tell(self, event: RunEvent) -> None:
-        self.clock.now_ns += 50
+        self.clock.now_ns += TELL_NS
         self.events.append(parse_run_event(render_event(event)))
 
     def run(self, **changes: object) -> list[RunEvent]:
@@ -364,6 +365,32 @@ def test_of_short_inferences_the_device_times_one_in_5_ms(bench):
     assert [at for at, call in enumerate(engine.asked) if call == "timed"][:3] == [2, 103, 204]
 
 
+def test_time_between_inferences_is_told(bench):
+    """It is the worker's own: here the reading of the device's times and the printing."""
+
+    def read_events():
+        bench.clock.now_ns += 7_000
+        return [1]
+
+    def prepare(engine):
+        engine.stages, engine.stages_ns = ("compute",), read_events
+        engine.infer_ns = iter(lambda: 1_000_000, 0)
+
+    bench.prepare = prepare
+    events = bench.run(count=1500)
+    first, second = [event for event in events if isinstance(event, Inferences)]
+    timed = [len(event.stages_ns["compute"]) for event in (first, second)]
+    # What follows the last inference of all is between no two.
+    assert first.between_ns == 7_000 * timed[0]
+    assert second.between_ns == 7_000 * timed[1] + TELL_NS
+    assert len(first.start_ns) + len(second.start_ns) == 1500
+
+
+def test_rests_of_a_pattern_are_not_between_inferences(bench):
+    events = bench.run(duration_seconds=1.0, steps_seconds=(0.5, 0.3, 0.2))
+    assert [e.between_ns for e in events if isinstance(e, Inferences)] == [0]
+
+
 def test_a_device_without_events_times_none(bench):
     bench.run(count=1000)
     assert "timed" not in bench.engines[-1].asked
@@ -486,6 +513,26 @@ def test_in_slots_stages_are_those_of_the_slot(bench):
     # Only of the first in 5 ms: of the three that start at once, one.
     assert inferences.stages_ns == {"compute": (0, 0, 0)}
     assert bench.engines[-1].asked.count("timed") == 3
+
+
+def test_in_slots_the_time_between_is_that_of_this_thread(bench):
+    """From the end of one inference to the start of the next in its place."""
+
+    def prepare(engine):
+        engine.stages, engine.infer_ns = ("compute",), iter(lambda: 10_000_000, 0)
+
+    tell = bench.tell
+
+    def print_slowly(event):
+        tell(event)
+        if isinstance(event, Inferences):
+            bench.clock.now_ns += 500_000 - TELL_NS
+
+    bench.tell = print_slowly
+    events = run_in_slots(bench, prepare, streams=2, duration_seconds=2.0)
+    found = [event for event in events if isinstance(event, Inferences)]
+    # The clock of this device moves only while it infers, or while the worker prints.
+    assert [event.between_ns for event in found] == [0, 500_000, 0]
 
 
 def test_an_engine_without_slots_runs_one_at_a_time(bench):

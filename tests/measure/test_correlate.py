@@ -11,7 +11,8 @@ from tegrascope.daemon.measure.dla import dla_was_on
 from tegrascope.daemon.measure.energy import Timing, integrate
 from tegrascope.daemon.measure.phases import energy_of_parts
 from tegrascope.daemon.measure.report import Environment, Span
-from tegrascope.daemon.measure.trace import RunTrace
+from tegrascope.daemon.measure.run_text import run_rows
+from tegrascope.daemon.measure.trace import Pattern, RunTrace
 from tegrascope.daemon.session.session import RunTimes
 from tegrascope.parsers.inference.events import (
     Counted,
@@ -890,3 +891,26 @@ def test_a_report_survives_its_json():
     again = type(report).model_validate_json(report.model_dump_json())
     assert again == report
     assert not any(math.isnan(rail.gross_joules) for rail in report.energy.rails.values())
+
+
+@pytest.mark.parametrize(("share", "flagged"), [(0.0501, True), (0.0499, False)])
+def test_time_for_measuring_is_named_and_flagged_above_a_twentieth(share, flagged):
+    """It withholds nothing: throughput and energy of an inference include it."""
+    made = trace(*WHOLE)
+    plain = correlate(made, telemetry(), rule=RULE)
+    assert plain.measuring_share is None
+    between = Inferences(run_id=RUN, start_ns=(), latency_ns=(), between_ns=ns(15 * share))
+    assert made.add(between)
+    assert made.add(between)
+    report = correlate(made, telemetry(), rule=RULE)
+    assert report.measuring_share == pytest.approx(share)
+    assert ("measuring_overhead" in report.quality) is flagged
+    assert report.energy == plain.energy
+    assert any(row.label == "time for measuring" for row in run_rows(report)) is flagged
+
+
+def test_time_for_measuring_of_a_lock_in_is_a_share_of_its_on_steps():
+    plan = Pattern(seconds=30, seed=1, steps_seconds=(10.0, 6.0, 8.0, 4.0, 2.0))
+    between = Inferences(run_id=RUN, start_ns=(), latency_ns=(), between_ns=ns(1))
+    report = correlate(trace(*WHOLE, between, pattern=plan), telemetry(), rule=RULE)
+    assert report.measuring_share == pytest.approx(0.1)

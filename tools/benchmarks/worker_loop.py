@@ -60,21 +60,22 @@ class Worker:
         assert self._reader.stdin is not None
         self._outbox = Outbox(self._reader.stdin)  # type: ignore[arg-type]
         self._runner = Runner(lambda _: make(), self._tell, Event())
-        self._count, self._begin_ns, self._end_ns = 0, 0, 0
+        self._count, self._between_ns, self._begin_ns, self._end_ns = 0, 0, 0, 0
 
     def _tell(self, event: Record) -> None:
         self._outbox.print(event)
         if isinstance(event, Inferences):
             self._count += len(event.start_ns)
+            self._between_ns += event.between_ns or 0
         elif isinstance(event, Phase) and event.phase == "steady":
             if event.edge == "begin":
                 self._begin_ns = event.at_ns
             else:
                 self._end_ns = event.at_ns
 
-    def rate(self) -> float:
-        """Return inferences per second of one run."""
-        self._count = 0
+    def rate(self) -> tuple[float, float]:
+        """Return inferences per second of one run, and the share of its time between them."""
+        self._count = self._between_ns = 0
         order = Order(
             run_id="loop",
             backend="loop",
@@ -86,7 +87,8 @@ class Worker:
             duration_seconds=TURN_SECONDS,
         )
         self._runner.run(order)
-        return self._count / (self._end_ns - self._begin_ns) * 1e9
+        took_ns = self._end_ns - self._begin_ns
+        return self._count / took_ns * 1e9, self._between_ns / took_ns
 
     def close(self) -> None:
         """End the reader."""
@@ -147,10 +149,12 @@ def plain_session(model: Path) -> Callable[[], Any]:
 
 def compare(name: str, worker: Worker, infer: Callable[[], Any], turns: int) -> bool:
     """Print the ratio of both rates; return whether the worker loses too much."""
-    ours, bare = [], []
+    ours, bare, shares = [], [], []
     worker.rate()
     for _ in range(turns):
-        ours.append(worker.rate())
+        rate, share = worker.rate()
+        ours.append(rate)
+        shares.append(share)
         bare.append(bare_rate(infer))
     # Other work on the machine slows some turns of each side, and quickens none.
     ratio = max(ours) / max(bare)
@@ -159,7 +163,8 @@ def compare(name: str, worker: Worker, infer: Callable[[], Any], turns: int) -> 
     print(
         f"{'MISSED' if missed else 'good  '} {name}: worker {max(ours):.0f} inferences/s, bare loop"
         f" {max(bare):.0f}, ratio {ratio:.4f} of the best turns (at least {1 - MOST_LOSS:.2f}),"
-        f" {paired:.4f} the median of {turns} pairs"
+        f" {paired:.4f} the median of {turns} pairs; the record names {median(shares):.2%} for"
+        " measuring"
     )
     worker.close()
     return missed

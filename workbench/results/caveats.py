@@ -113,6 +113,8 @@ _REMEDIES: Mapping[str, str] = {
     "baseline_disturbed": "stop the other programs, and run the benchmark alone",
     "sensor_suspect": "do not trust the readings of power; the report says why, and where there is"
     " an energy counter, it is used",
+    "measuring_overhead": "use a larger --batch, or --streams: throughput and energy of a bare loop"
+    " are better",
 }
 
 
