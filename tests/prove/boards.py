@@ -237,7 +237,13 @@ def bench_of(*devices: str) -> str:
     ]
     together = [{"status": "ok", "lanes": [{"device": "gpu"}, {"device": "dla0"}]}] * 4
     sources = {"gpu": "tegrastats" if "dla0" in devices else "nvml"}
-    rounds = [{"outputs": {"difference": 0.0}, "telemetry": {"sources": sources}}] * 2
+    rounds = [
+        {
+            "measuring_share": 0.0004,
+            "outputs": {"difference": 0.0},
+            "telemetry": {"sources": sources},
+        }
+    ] * 2
     models = [{"accelerators": rows, "rounds": rounds}]
     return json.dumps({"models": models, "contention": {"together": together}})
 

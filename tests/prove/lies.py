@@ -102,6 +102,7 @@ LIES: dict[str, Lie] = {
     "old_cuda_python": Lie("build_gpu", ended(1)),
     "standalone_int8": Lie("standalone_int8", ended(1)),
     "last_error_cheap": Lie("cudla", lines(r"(\.device_latency.*): .*", r"\1: 0.01")),
+    "measuring_cheap": Lie("bench", lines(r"(0\.measuring_share): .*", r"\1: 0.02")),
     "no_gpu_work": Lie("forbid", lines(r"(utilization\.gpu\.value): .*", r"\1: 0.2")),
     "plan_on_both_cores": Lie("bench", lines(r"(2\.built\.build_seconds): .*", r"\1: 9.0")),
     "profiler_rows_grouped": Lie("bench", lines(r"1\.layers\.0\.name: .*", LATE)),

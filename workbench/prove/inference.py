@@ -27,7 +27,7 @@ _VERDICTS = ("pure_dla", "dla_plus_reformat", "mixed", "gpu_only")
 # Such an end is no evidence about the builder.
 _NO_ROOM = r"(?i)^stderr: .*(memory|timed? ?out|killed|space)"
 REFUSED = 3
-_EQUAL, _IDLE, _CHEAP = 0.02, 0.01, 50e-6
+_EQUAL, _IDLE, _CHEAP, _CHEAP_SHARE = 0.02, 0.01, 50e-6, 0.01
 # Errors of equal scales: builds choose kernels anew, which moves the error by a tenth.
 _ONE_SIZE = 2.0
 _GIB = 1 << 30
@@ -247,6 +247,16 @@ def last_error_cheap(bench: Evidence) -> Decision:
     host = bench.need(f"^{row}latency.p50_seconds$", why)
     device = bench.need(f"^{row}device_latency.p50_seconds$", why)
     return decide(host - device < _CHEAP, f"{1e6 * (host - device):.0f} µs more than the device")
+
+
+@CHECKS.needs("bench")
+def measuring_cheap(bench: Evidence) -> Decision:
+    """The worker spends less than 1 % of each round between inferences."""
+    shares = bench.texts(r"rounds\.\d+\.measuring_share$")
+    if not shares:
+        return undecided("no round has a share for measuring")
+    largest = max(map(float, shares))
+    return decide(largest < _CHEAP_SHARE, f"at most {100 * largest:.2f} % of the time")
 
 
 @CHECKS.needs("streams")

@@ -396,7 +396,7 @@ _FIGURES = (
     r"|layers\.\d+\.(name|seconds|kind|place|flops)|utilization\.(gpu|dla\d:powered)\.value"
     r"|(latency|device_latency|stages\.compute)\.p50_seconds"
     r"|(latency_seconds|net_joules_per_inference|gpu_freed)\.\w+)$"
-    r"|rounds\.\d+\.(outputs\.difference|telemetry\.sources\.gpu"
+    r"|rounds\.\d+\.(measuring_share|outputs\.difference|telemetry\.sources\.gpu"
     r"|telemetry\.(dla_beyond_powered_seconds\..*|utilization\.dla0:ftrace\.mean_ratio))$"
     r"|^contention\.together\.\d+\.(status|lanes\.\d+\.(device|slowdown\.value))$"
 )
