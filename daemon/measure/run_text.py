@@ -180,6 +180,26 @@ def _interval_of(figure: Figure) -> str:
     return half_of(figure)
 
 
+def offset_words(energy: Energy, gross: float) -> str:
+    """Return what the sensors' offset may add to a gross energy of the window or of a part of it.
+
+    It is not in the interval, because it is the same in every run on a board. The result is empty
+    where the offset is not known.
+    """
+    if energy.offset_joules is None or not energy.gross_joules:
+        return ""
+    offset = energy.offset_joules * gross / energy.gross_joules
+    return f"± {joules(offset)} offset of the sensors, the same in every run"
+
+
+def _gross_interval(energy: Energy | None, gross: Figure) -> str:
+    """Return the interval of a gross energy, and the offset that is not in it."""
+    interval = _interval_of(gross)
+    if energy is None:
+        return interval
+    return ", ".join(filter(None, (interval, offset_words(energy, gross.value))))
+
+
 def _figure_row(label: str, text: str, interval: str = "") -> Row:
     """Return the row of a number that was printed with its unit."""
     value, _, unit = text.partition(" ")
@@ -219,7 +239,7 @@ def _energy_rows(report: RunReport) -> Iterator[Row]:
         return
     gross, net = joules_of(energy, "gross"), joules_of(energy, "net")
     if gross is not None:
-        yield _figure_row("energy", joules(gross.value), _interval_of(gross))
+        yield _figure_row("energy", joules(gross.value), _gross_interval(energy, gross))
     elif energy.rails:
         rails = (f"{name} {watts(rail.mean_watts)}" for name, rail in energy.rails.items())
         yield Row("rails, no module total", ", ".join(rails))
@@ -241,7 +261,8 @@ def _energy_of_one_rows(report: RunReport) -> Iterator[Row]:
     """Yield the energy of one inference, one unit and one piece of work."""
     gross, net = energy_of(report, "gross"), energy_of(report, "net")
     if gross is not None:
-        yield _figure_row("energy per inference", joules(gross.value), _interval_of(gross))
+        interval = _gross_interval(report.energy, gross)
+        yield _figure_row("energy per inference", joules(gross.value), interval)
     if net is not None:
         yield _figure_row("net energy per inference", joules(net.value), _interval_of(net))
     if report.energy is not None and report.unit is not None:
@@ -263,8 +284,11 @@ def _unit_rows(energy: Energy, unit: str) -> Iterator[Row]:
         figure = Figure(value=value)
         if limits is not None:
             figure = Figure(value=value, low=limits.low, high=limits.high)
+        interval = _interval_of(figure)
+        if label == "energy per unit":
+            interval = _gross_interval(energy, figure)
         number, _, size = joules(value).partition(" ")
-        yield Row(label, number, f"{size} per {unit}", _interval_of(figure))
+        yield Row(label, number, f"{size} per {unit}", interval)
 
 
 def _board_rows(report: RunReport) -> Iterator[Row]:

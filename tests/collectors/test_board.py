@@ -117,3 +117,16 @@ def test_an_incomplete_set_of_rails_has_no_total():
     assert find_rail_rule(["VDD_CPU_GPU_CV", "VDD_SOC"]) is None
     assert find_rail_rule(["GPU", "CPU", "SOC", "CV", "VDDRQ"]) is None
     assert find_rail_rule([]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "watts"),
+    [("AGX Xavier", 2 * (5 * 0.15 + 0.04)), ("TX2", 0.08), ("Nano", 0.08), ("TX2 NX", None)],
+)
+def test_offset_is_two_steps_of_each_rail_of_the_total(name, watts):
+    """None where no source tells the steps."""
+    rules = {rule.name: rule for rule in rail_rules()}
+    if watts is None:
+        assert rules[name].offset_watts is None
+    else:
+        assert rules[name].offset_watts == pytest.approx(watts)

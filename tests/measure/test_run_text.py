@@ -55,6 +55,17 @@ def test_number_unit_and_interval_are_apart():
     assert Row("module power", "4.00", "W") in rows
 
 
+def test_gross_energy_has_the_offset_of_the_sensors_beside_it():
+    """It is not in the interval, and it cancels in net energy."""
+    each = {"joules_per_unit": 0.25, "net_joules_per_unit": 0.1, "offset_joules": 8.0}
+    told = texts(unit="query", units=320.0, energy=ENERGY.model_copy(update=each))
+    offset = "offset of the sensors, the same in every run"
+    assert told["energy"] == f"80.0 J ± 2.5 %, ± 8.00 J {offset}"
+    assert told["energy per inference"] == f"200 mJ ± 2.5 %, ± 20.0 mJ {offset}"
+    assert told["energy per unit"] == f"250 mJ per query (no interval), ± 25.0 mJ {offset}"
+    assert offset not in told["net energy"] + told["net energy per unit"]
+
+
 def test_energy_without_an_interval_says_so():
     unsure = ENERGY.model_copy(update={"gross_interval": None})
     assert texts(energy=unsure)["energy"] == "80.0 J (no interval)"

@@ -183,7 +183,9 @@ def test_the_command_tells_bad_rows_and_goes_on(log, tmp_path, capsys):
     assert (status, document["name"], document["log"]) == (1, "good", str(log))
     assert document["energy"]["gross_joules"] > 0
     *problems, count, figure = told.err.splitlines()
-    assert re.fullmatch(r"  good: [0-9.]+ J ± [0-9.]+ % gross \(aliased\)", figure)
+    assert re.fullmatch(
+        r"  good: [0-9.]+ J ± [0-9.]+ % gross, ± 3\.20 J offset [a-z, ]+ \(aliased\)", figure
+    )
     assert [int(one.split(" line ")[1].split(":")[0].split(" ")[0]) for one in problems] == [
         7, 3, 4, 5, 8,
     ]  # fmt: skip

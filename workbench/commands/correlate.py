@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...daemon.commands import Options
-from ...daemon.measure.report import Figure, Interval
-from ...daemon.measure.run_text import half_of, joules
+from ...daemon.measure.report import Energy, Figure, Interval
+from ...daemon.measure.run_text import half_of, joules, offset_words
 from ...daemon.outputs import check_output, open_output
 from ...parsers import signals
 from ...parsers.values import printable
@@ -80,8 +80,10 @@ def _energy_line(document: Mapping[str, Any]) -> str:
         half = ""
         if interval is not None:
             half = half_of(Figure.limited(value, Interval.model_validate(interval)))
-        flagged = f"({flags})" if flags else ""
-        return " ".join(filter(None, (f"{name}:", joules(value), half, words, flagged)))
+        flagged = f" ({flags})" if flags else ""
+        figure = " ".join(filter(None, (f"{name}:", joules(value), half, words)))
+        offset = offset_words(Energy.model_validate(energy), value)
+        return ", ".join(filter(None, (figure, offset))) + flagged
     return f"{name}: no energy ({flags or 'no rails'})"
 
 
