@@ -238,10 +238,19 @@ def usual_lateness(behind: Sequence[float]) -> float | None:
     return min(behind)
 
 
-def regular_lateness(usual: float | None) -> float:
-    """Return the lateness that is more than a line normally takes; otherwise 0."""
-    if usual is not None and SHORTEST_LATENESS < usual <= LONGEST_LATENESS:
-        return usual
+def possible_lateness(behind: Sequence[float]) -> float:
+    """Return how late the lines of a source may be, by ``seconds_behind`` of its recent lines.
+
+    No line is printed before its second begins. So until the lateness is measured, the smallest
+    difference is its upper limit, and one line that arrives soon after its second began is enough
+    to know that the source is on time. What a line normally takes, and the clock of another
+    machine, count as 0.
+    """
+    latest = usual_lateness(behind)
+    if latest is None:
+        latest = min(behind, default=0.0)
+    if SHORTEST_LATENESS < latest <= LONGEST_LATENESS:
+        return latest
     return 0.0
 
 
@@ -252,7 +261,7 @@ class Arrivals:
     stamped with the arrival, and the others lie back from it by the usual interval, which is the
     median of recent arrivals. Each may have been printed earlier: by one interval, since the last
     line may have waited so long, and by the time that the backlog leaves unexplained. A printed
-    second limits both. Lateness that all recent lines have is added.
+    second limits both. Lateness that all recent lines have, or may have, is added.
     """
 
     def __init__(self) -> None:
@@ -323,7 +332,7 @@ class Arrivals:
                 times[index] -= round(shift * 1e9)
                 behind[index] = over[index] + usual - shift
         self._behind.extend(behind)
-        regular = regular_lateness(usual)
+        regular = possible_lateness(self._behind)
         return times, [seconds + regular for seconds in late]
 
     def _increasing(self, times: Sequence[int], late: Sequence[float]) -> list[Arrival]:

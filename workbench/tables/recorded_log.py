@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-from ...collectors.lines.collector import regular_lateness, seconds_behind, usual_lateness
+from ...collectors.lines.collector import possible_lateness, seconds_behind
 from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.report import Device
 from ...parsers import signals
@@ -445,7 +445,7 @@ class RecordedLog:
             if not np.isnan(column).all():
                 columns[name] = array("d", column.tobytes())
         behind = self.seconds_behind[rows]
-        late = regular_lateness(usual_lateness(behind[~np.isnan(behind)].tolist()))
+        late = possible_lateness(behind[~np.isnan(behind)].tolist())
         if late:
             columns[signals.LATE_SECONDS.column()] = array("d", [late]) * len(behind)
         return WindowSlice(
