@@ -60,6 +60,7 @@ def correlate(
     environment: Environment = Environment(),  # noqa: B008 - immutable
     flags: Iterable[Flag] = (),
     clock_seconds: float | None = 0.0,
+    length_seconds: float = 0.0,
     in_flight: InFlight | None = None,
     second: WindowSlice | None = None,
 ) -> RunReport:
@@ -88,6 +89,8 @@ def correlate(
         flags: Flags that were found elsewhere.
         clock_seconds: Possible difference between the times of samples and run, beyond the lag of
             an arrival; if ``None``, it is unknown, and no interval is given.
+        length_seconds: The window may be longer or shorter by so much, because the clock of the
+            samples may have been set within it. The daemon's samples have a clock that nobody sets.
         in_flight: Time of tegrascope's own runs on each device; if ``None``, it is unknown, and
             only the run's own core is checked for work of others.
         second: Readings of the total rails at another interval than ``samples``, by the same names
@@ -141,7 +144,7 @@ def correlate(
     if neighbours.disturbance is not None:
         # Power of an idle phase in which something worked is not idle power.
         measured_phases = {"steady": window}
-    timing = _timing_of(run, clock_seconds)
+    timing = _timing_of(run, clock_seconds)._replace(length=length_seconds)
     measured = measure_energy(
         run.readings, measured_phases, rule, divisor, timing, work_rhythm.beats, units, run.second
     )

@@ -30,12 +30,15 @@ class Timing(NamedTuple):
         delay: It arrives up to so long after the time that it describes.
         forgetting: A reading moves towards the power with this time constant, as that of an INA3221
             does: each conversion adds the difference divided by the number of averages.
+        length: Their clock may have been set within a window by so much in all, so that the window
+            is longer or shorter than it shows.
     """
 
     clock: float | None = 0.0
     averaging: float = 0.0
     delay: float = LAG_SECONDS
     forgetting: float = 0.0
+    length: float = 0.0
 
     @property
     def settling(self) -> float:
@@ -170,7 +173,7 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
     power. Without two such readings it is ``integrate``, with all readings around the window, and
     there are no limits.
 
-    The truth may differ at the edges, and three bounds of that are added up:
+    The truth may differ at the edges, and four bounds of that are added up:
 
     - Motion at an edge: between it and its reading the power may move as it does in an equally
       long time after that reading (at the end: before it).
@@ -180,6 +183,7 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
     - Lag: readings arrive late, and show power of some age (``Timing.age``). So the true window is
       later than what was integrated: it has that time at the power of the end more, and that time
       at the power of the start less.
+    - Length: the window may be longer or shorter, by as much time at the highest power.
 
     The result is ``None`` if the readings do not cover the window; see ``integrate``.
     """
@@ -213,8 +217,8 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
         beyond = watts[last + 1 : bisect_right(times, window.end_ns + reach) + 1]
         apart = abs(change) + _farthest(watts[first], outside) + _farthest(watts[last], beyond)
         clock_bound = timing.clock * apart
-    # The first two are possible either way, the lag on the side of the change only.
-    either_way = edge_motion + clock_bound
+    # All are possible either way, but for the lag, which is on the side of the change only.
+    either_way = edge_motion + clock_bound + timing.length * max(map(abs, readings.watts))
     lag_bound = (timing.age + timing.delay) * change
     bounds = (min(lag_bound, 0.0) - either_way, max(lag_bound, 0.0) + either_way)
     return WindowEnergy(joules, readings, bounds)

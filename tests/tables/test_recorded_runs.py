@@ -326,6 +326,80 @@ def test_an_hour_that_comes_twice_is_told_apart(tmp_path):
         found_by(log, "a,2025-10-26T02:40:00,2025-10-26T02:45:00,400")
 
 
+def stepped_log(path, seed, steps, *, is_coarse=False, lost=()):
+    """Write a log whose wall clock was set, and return the row of a run of 15 s at 12 W, for 180 J.
+
+    ``steps`` are times and sizes. Without ``is_coarse`` each record has a prefix of microseconds.
+    """
+    chance = random.Random(seed)
+    reading, begin = chance.uniform(0.006, 0.022), 100 + chance.uniform(0, 5)
+
+    def shown(time):
+        return BEGIN + time + sum(size for at, size in steps if time >= at)
+
+    lines, time = [], 0.0
+    while time < 150:
+        watts = round(12.0 if begin <= time < begin + 15 else 8.0, 2) + chance.gauss(0, 0.05)
+        if len(lines) not in lost:
+            text = line(watts).replace(f"/{watts * 1000:.0f}mW", "/9001mW")
+            printed = datetime.fromtimestamp(shown(time), timezone.utc)
+            stamp = f"{printed:%m-%d-%Y %H:%M:%S} " if is_coarse else f"{shown(time):.6f}::"
+            lines.append(stamp + text)
+        else:
+            lines.append("")
+        time += 0.103 + reading + chance.gauss(0, 0.0005)
+    path.write_text("\n".join(lines) + "\n")
+    return f"a,{shown(begin)},{shown(begin + 15)},900"
+
+
+def shown_interval(path, row):
+    (run,) = found_by(path, row, timezone="UTC").to_dict("records")
+    return run["energy.gross_interval.low"], run["energy.gross_interval.high"], run["quality"]
+
+
+@pytest.mark.parametrize("is_coarse", [False, True])
+@pytest.mark.parametrize("size", [-0.3, 0.3, 1.5, -1.5])
+def test_each_step_of_the_clock_within_a_run_is_in_its_interval(size, is_coarse, tmp_path):
+    """A small step looks like a record that came early or late, and changes no other figure."""
+    held = 0
+    for seed in range(5):
+        steps = [(107 + seed / 3, size)]
+        row = stepped_log(tmp_path / "a.log", seed, steps, is_coarse=is_coarse)
+        low, high, quality = shown_interval(tmp_path / "a.log", row)
+        assert "clock_step" in quality
+        held += low <= 180 <= high
+    assert held == 5
+
+
+@pytest.mark.parametrize("size", [-0.05, -0.02, 0.05])
+def test_steps_below_an_interval_of_an_exact_clock_are_seen(size, tmp_path):
+    for seed in range(5):
+        row = stepped_log(tmp_path / "a.log", seed, [(107 + seed / 3, size)])
+        low, high, quality = shown_interval(tmp_path / "a.log", row)
+        assert "clock_step" in quality
+        assert low <= 180 <= high
+
+
+def test_many_small_steps_do_not_add_up(tmp_path):
+    """Sixty steps of 0.3 s: the place of the run is known between two of them."""
+    for seed in range(5):
+        chance = random.Random(seed)
+        steps = [(2.5 * number + chance.uniform(0, 2.5), -0.3) for number in range(60)]
+        row = stepped_log(tmp_path / "a.log", seed, steps)
+        low, high, quality = shown_interval(tmp_path / "a.log", row)
+        assert "clock_step" in quality
+        assert low <= 180 <= high
+        assert high - low < 15
+
+
+def test_lost_records_and_late_ones_are_no_steps(tmp_path):
+    """A gap of a whole number of intervals is lost records; a late one is followed by a short."""
+    row = stepped_log(tmp_path / "a.log", 3, [(110, 0.2), (110.05, -0.2)], lost={900, 930, 931})
+    low, high, quality = shown_interval(tmp_path / "a.log", row)
+    assert "clock_step" not in quality
+    assert low <= 180 <= high
+
+
 def test_a_time_that_the_clock_jumped_over_is_refused(tmp_path):
     """What a clock never showed has no place in its log."""
     log = printed_log(

@@ -71,6 +71,15 @@ class _Placed(NamedTuple):
             return None
         return of_log + max(self.begin.error_ns, self.end.error_ns) / 1e9
 
+    def length_seconds(self) -> float:
+        """Return by how much its window may be longer or shorter than the clock showed."""
+        seconds = self.log.unexplained_seconds(self.span.begin_ns, self.span.end_ns)
+        for place in (self.begin, self.end):
+            if place.jumped:
+                # It is one of two places. An error of one edge is one of the length.
+                seconds += place.error_ns / 1e9
+        return seconds
+
 
 def correlate_recorded(
     telemetry: LogTable,
@@ -220,13 +229,16 @@ def _report(
         trace.start_ns.append(begin_ns + placed.behind_ns)
         trace.latency_ns.append(end_ns - begin_ns)
     cut = None
-    clock_seconds = placed.clock_seconds()
+    clock_seconds, length_seconds = placed.clock_seconds(), 0.0
     flags: list[Flag] = []
     if placed.begin.jumped or placed.end.jumped:
         flags.append("clock_step")
     if placed.reason is None:
         if clock_seconds is None:
             flags.append("times_assumed")
+        length_seconds = placed.length_seconds()
+        if length_seconds and "clock_step" not in flags:
+            flags.append("clock_step")
         trace.begins["steady"], trace.ends["steady"] = span.begin_ns, span.end_ns
         # The steps at the edges show how the sensor averages.
         reach = round(EDGE_SECONDS * 1e9)
@@ -245,6 +257,7 @@ def _report(
         ),
         flags=flags,
         clock_seconds=clock_seconds,
+        length_seconds=length_seconds,
     )
 
 
@@ -261,6 +274,7 @@ def _in_flight(placed: _Placed, report: RunReport, rule: RailRule | None) -> dic
     for begin_ns, end_ns in times:
         parts.append(Span(begin_ns=begin_ns + placed.behind_ns, end_ns=end_ns + placed.behind_ns))
     timing = timing_of(report.environment, placed.clock_seconds(), quality.late_seconds(cut))
+    timing = timing._replace(length=placed.length_seconds())
     joules = energy_of_parts(quality.timed(cut), parts, rule, timing)
     seconds = sum(part.seconds for part in parts)
     figure = joules and joules.model_dump()

@@ -318,6 +318,12 @@ def _text(cell: object) -> str | None:
 _SECOND_NS = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1)
 _MOST_ASSUMED_RATIO = 0.1
+# A clock that went back by less showed a time twice, but nearly at one place.
+_ONE_PLACE_NS = 500_000_000
+# Of ``unexplained_seconds``. Fewer spacings show no scatter, which is that of all but the widest in
+# twenty: a busy machine is late more often than a clock is set. A time stamp has its own scatter.
+_FEWEST_SPACINGS = 10
+_USUAL_SHARE, _SCATTERS, _STAMP_SECONDS = 0.95, 3.0, 0.002
 _WRITE_ZONE = "write times with their UTC offset, and give the log's zone: --timezone Europe/Berlin"
 _WRITE_ELAPSED = "write seconds since its first record"
 # The signals of tegrastats that a report of a run is made from.
@@ -421,6 +427,7 @@ class RecordedLog:
         error_seconds: shape (n,), half the width of the uncertainty of a time; NaN for an assumed
             one.
         seconds_behind: shape (n,), how late a record was by its two clocks; NaN without both.
+        shown_ns: shape (n,), what the clock showed that its time was made from; ``ABSENT`` without.
     """
 
     name: str
@@ -429,6 +436,7 @@ class RecordedLog:
     wall_ns: Integers
     error_seconds: Floats
     seconds_behind: Floats
+    shown_ns: Integers
     clock: LogClock
 
     @property
@@ -466,6 +474,29 @@ class RecordedLog:
             return None
         return float(np.nanmax(error))
 
+    def unexplained_seconds(self, begin_ns: int, end_ns: int) -> float:
+        """Return by how much a window may be longer or shorter than the clock of its log showed.
+
+        A small step of that clock looks like a record that came early or late. See
+        ``unexplained_seconds`` for what counts.
+        """
+        rows = self._around(begin_ns, end_ns)
+        times, shown, error = self.times_ns[rows], self.shown_ns[rows], self.error_seconds[rows]
+        if np.any(shown == ABSENT):
+            return 0.0
+        # Records that were spread over one second of a coarse clock belong together.
+        is_spread = error > 0
+        begins = np.concatenate(([True], (np.diff(shown) != 0) | ~is_spread[1:]))
+        firsts = np.flatnonzero(begins)
+        # Of the second, not of the record that was placed within it.
+        starts = times[firsts] / 1e9 - error[firsts]
+        # The first and the last group may be cut by the edges of the log or of the window.
+        cut = int(bool(is_spread.any()))
+        inner = slice(cut, len(firsts) - cut)
+        counts = np.diff(firsts[inner])
+        known_steps = int(np.count_nonzero(np.diff(self.wall_ns[rows] - times)))
+        return unexplained_seconds(np.diff(starts[inner]), counts, known_steps, is_coarse=bool(cut))
+
     def _around(self, begin_ns: int, end_ns: int) -> slice:
         first = int(np.searchsorted(self.times_ns, begin_ns, "left"))
         last = int(np.searchsorted(self.times_ns, end_ns, "right"))
@@ -496,15 +527,61 @@ def _log(name: str, telemetry: LogTable, rows: Integers, zone: tzinfo | None) ->
             columns[column] = values[rows]
     received_ns, printed = telemetry.received_ns[rows], telemetry.printed_seconds[rows]
     printed_ns = np.where(printed == ABSENT, ABSENT, printed * _SECOND_NS)
+    was_set = np.flatnonzero(~np.isnan(steps[is_later]))
     clock = LogClock(
-        unix=_stretches(received_ns, times, error),
-        local=_stretches(printed_ns, times, error, is_truncated=True),
+        unix=_stretches(received_ns, times, error, was_set),
+        local=_stretches(printed_ns, times, error, was_set, is_truncated=True),
         zone=zone,
         error_ns=0 if np.isnan(error[0]) else round(error[0] * 1e9),
     )
-    return RecordedLog(
-        name, columns, times, wall, error, _seconds_behind(received_ns, printed_ns), clock
-    )
+    shown_ns = np.where(received_ns == ABSENT, printed_ns, received_ns)
+    behind = _seconds_behind(received_ns, printed_ns)
+    return RecordedLog(name, columns, times, wall, error, behind, shown_ns, clock)
+
+
+def unexplained_seconds(
+    spacings: Floats, counts: Integers, known_steps: int, *, is_coarse: bool
+) -> float:
+    """Return the sum of what no usual spacing of records explains.
+
+    Records come at a usual spacing with a usual scatter. What lies beyond three times that scatter
+    may be a step of the clock: a spacing that is too long or, for a step back, too short. Not
+    counted are a record that was late, because the next one comes so much sooner, and lost records,
+    because the spacing is then a multiple of the usual one. After a step that is known, time goes
+    on by one usual spacing, which may be wrong by the scatter on both sides of the step.
+
+    Args:
+        spacings: Seconds from one group of records to the next, shape (n,). A group has one record,
+            or those of one second of a coarse clock.
+        counts: Records of each group, shape (n,).
+        known_steps: Number of steps that are known.
+        is_coarse: A second may have one record more or fewer than the next.
+    """
+    if len(spacings) < _FEWEST_SPACINGS:
+        return 0.0
+    if is_coarse:
+        # The records of a second are a whole number, so only their sum shows the usual spacing.
+        usual = float(spacings.sum() / counts.sum())
+        is_usual = np.abs(spacings - counts * usual) <= usual
+        usual = float(spacings[is_usual].sum() / max(counts[is_usual].sum(), 1))
+        limit = usual + _STAMP_SECONDS
+    else:
+        usual = float(np.median(spacings))
+        scatter = float(np.quantile(np.abs(spacings - usual), _USUAL_SHARE))
+        limit = _SCATTERS * scatter + _STAMP_SECONDS
+    deviations = spacings - counts * usual
+    total = 2 * limit * known_steps
+    run = 0.0
+    for deviation in [*deviations.tolist(), 0.0]:
+        if abs(deviation) > limit:
+            run += deviation
+            continue
+        lost = round(run / usual)
+        is_lost = not is_coarse and lost >= 1 and abs(run - lost * usual) <= limit
+        if abs(run) > limit and not is_lost:
+            total += abs(run) + limit
+        run = 0.0
+    return total
 
 
 def _seconds_behind(received_ns: Integers, printed_ns: Integers) -> Floats:
@@ -516,30 +593,46 @@ def _seconds_behind(received_ns: Integers, printed_ns: Integers) -> Floats:
 
 
 def _stretches(
-    shown_ns: Integers, times: Integers, error: Floats, *, is_truncated: bool = False
+    shown_ns: Integers,
+    times: Integers,
+    error: Floats,
+    was_set: Integers,
+    *,
+    is_truncated: bool = False,
 ) -> list[Stretch]:
-    """Return the stretches of a clock, which may lack some times; those printed are truncated."""
+    """Return the stretches of a clock, which may lack some times; those printed are truncated.
+
+    ``was_set`` are the rows before which the clock of the times was set.
+    """
     has = shown_ns != ABSENT
     shown = shown_ns[has]
     is_whole = not np.any(shown % _SECOND_NS) and (is_truncated or len(shown) > 1)
-    found = stretches(times[has], shown, _SECOND_NS if is_whole else 0)
+    # A row without a time of this clock is not among its rows: the next one begins the stretch.
+    jumps = np.searchsorted(np.flatnonzero(has), was_set)
+    found = stretches(times[has], shown, _SECOND_NS if is_whole else 0, jumps)
     if np.any(error[has] > 0):  # Times that were made from this clock have its error already.
         return [stretch._replace(error_ns=0) for stretch in found]
     return found
 
 
-def stretches(elapsed_ns: Integers, shown_ns: Integers, resolution_ns: int) -> list[Stretch]:
+def stretches(
+    elapsed_ns: Integers, shown_ns: Integers, resolution_ns: int, known_jumps: Integers
+) -> list[Stretch]:
     """Split a clock, which showed a time at each of n records, at its jumps.
 
-    A clock that is truncated to whole seconds is up to a second behind; an exact one has the
-    resolution 0. The offset makes this true for every record, or for as many as possible.
+    The jumps are those that are known, by the record after each, and those that show here. Small
+    ones have to be known: one that is overlooked makes the offset of its stretch wrong, and many
+    add up. A clock that is truncated to whole seconds is up to a second behind; an exact one has
+    the resolution 0. The offset makes this true for every record, or for as many as possible.
     """
     if not len(elapsed_ns):
         return []
     behind = shown_ns - elapsed_ns
-    jumps = np.flatnonzero(np.abs(np.diff(behind)) > resolution_ns + _SECOND_NS // 2) + 1
+    shown_jumps = np.flatnonzero(np.abs(np.diff(behind)) > resolution_ns + _SECOND_NS // 2) + 1
+    jumps = np.union1d(shown_jumps, known_jumps)
+    inner_jumps = jumps[(jumps > 0) & (jumps < len(behind))]
     found = []
-    for part in np.split(np.arange(len(behind)), jumps):
+    for part in np.split(np.arange(len(behind)), inner_jumps):
         low, high = int(behind[part].max()), int(behind[part].min()) + resolution_ns
         offset, error = (low + high) // 2, abs(high - low) // 2
         found.append(Stretch(int(elapsed_ns[part[0]]), int(elapsed_ns[part[-1]]), offset, error))
@@ -560,6 +653,11 @@ def _find(clock: Sequence[Stretch], shown_ns: int) -> list[Place]:
         if begin <= ns <= end:
             places.append(Place(ns, stretch.error_ns, False))
     if len(places) > 1:
+        earliest = places[0]
+        apart_ns = places[-1].ns - earliest.ns
+        if apart_ns <= _ONE_PLACE_NS:
+            error_ns = apart_ns // 2 + max(place.error_ns for place in places)
+            return [Place(earliest.ns + apart_ns // 2, error_ns, True)]
         return [place._replace(jumped=True) for place in places]
     if places:
         return places
