@@ -15,6 +15,9 @@ from .report import Span
 BRIDGED_GAP_INTERVALS = 5
 GAP_SECONDS = 2.0
 SETTLE_SECONDS = 0.55
+# Times the seconds at an edge that no reading shows. With once, a spike lies among the readings
+# beside the edge or not by chance, and more doubt gave a narrower interval twice as often.
+_AROUND_EDGE = 3
 LAG_SECONDS = 0.05
 """A line arrives up to so long after the moment that it describes."""
 FORGOTTEN = 5
@@ -175,14 +178,14 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
 
     The truth may differ at the edges, and four bounds of that are added up:
 
-    - Motion at an edge: between it and its reading the power may move as it does in an equally
-      long time after that reading (at the end: before it).
+    - Motion at an edge: between it and its reading the power may be any that was read in three
+      times as long after that reading (at the end: before it).
     - Clock: if the clock of the readings is unsure, they may belong to as much more of what is
       outside, and the power there may be any that was read there; without a reading there, that
       has no limit.
     - Lag: readings arrive late, and show power of some age (``Timing.age``). So the true window is
-      later than what was integrated: it has that time at the power of the end more, and that time
-      at the power of the start less.
+      later than what was integrated: it has that time at a power of the end more, and that time at
+      a power of the start less.
     - Length: the window may be longer or shorter, by as much time at the highest power.
 
     The result is ``None`` if the readings do not cover the window; see ``integrate``.
@@ -203,11 +206,12 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
         return None
     before = (times[first] - window.begin_ns) / 1e9
     after = (window.end_ns - times[last]) / 1e9
-    edge_motion = before * abs(_mean_of_first(readings, before) - watts[first])
-    backwards = Curve([-time for time in reversed(readings.times_ns)], readings.watts[::-1])
-    edge_motion += after * abs(_mean_of_first(backwards, after) - watts[last])
-    change = watts[last] - watts[first]
     joules = middle + watts[first] * before + watts[last] * after
+    lag = timing.age + timing.delay
+    backwards = Curve([-time for time in reversed(readings.times_ns)], readings.watts[::-1])
+    begins = _range_of_first(readings, _AROUND_EDGE * before)
+    ends = _range_of_first(backwards, _AROUND_EDGE * max(after, lag))
+    edge_motion = before * begins.width + after * ends.width
     clock_bound = 0.0
     if timing.clock:
         if times[0] > window.begin_ns or times[-1] < window.end_ns:
@@ -215,24 +219,37 @@ def window_energy(curve: Curve, window: Span, timing: Timing = Timing()) -> Wind
         reach = round(timing.clock * 1e9)
         outside = watts[max(bisect_left(times, window.begin_ns - reach) - 1, 0) : first]
         beyond = watts[last + 1 : bisect_right(times, window.end_ns + reach) + 1]
-        apart = abs(change) + _farthest(watts[first], outside) + _farthest(watts[last], beyond)
+        apart = max(ends.high - begins.low, begins.high - ends.low)
+        apart += begins.with_all(outside).width + ends.with_all(beyond).width
         clock_bound = timing.clock * apart
     # All are possible either way, but for the lag, which is on the side of the change only.
     either_way = edge_motion + clock_bound + timing.length * max(map(abs, readings.watts))
-    lag_bound = (timing.age + timing.delay) * change
-    bounds = (min(lag_bound, 0.0) - either_way, max(lag_bound, 0.0) + either_way)
+    lag_low, lag_high = lag * (ends.low - begins.high), lag * (ends.high - begins.low)
+    bounds = (min(lag_low, 0.0) - either_way, max(lag_high, 0.0) + either_way)
     return WindowEnergy(joules, readings, bounds)
 
 
-def _farthest(watts: float, others: Sequence[float]) -> float:
-    """Return the largest distance of other readings from one reading."""
-    return max(watts - min(others), max(others) - watts)
+class _Range(NamedTuple):
+    """The lowest and the highest power of some readings."""
+
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """The difference between both."""
+        return self.high - self.low
+
+    def with_all(self, watts: Sequence[float]) -> "_Range":
+        """Return the range of these and more readings."""
+        return _Range(min(self.low, *watts), max(self.high, *watts))
 
 
-def _mean_of_first(curve: Curve, seconds: float) -> float:
-    """Return the mean of the readings in the first seconds, of two or more of them."""
+def _range_of_first(curve: Curve, seconds: float) -> _Range:
+    """Return the range of the readings in the first seconds, of two or more of them."""
     count = bisect_right(curve.times_ns, curve.times_ns[0] + seconds * 1e9)
-    return statistics.fmean(curve.watts[: max(count, 2)])
+    watts = curve.watts[: max(count, 2)]
+    return _Range(min(watts), max(watts))
 
 
 def settled(span: Span, timing: Timing = Timing()) -> Span:  # noqa: B008 - immutable

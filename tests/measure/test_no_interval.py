@@ -2,6 +2,7 @@
 
 import random
 from array import array
+from itertools import pairwise
 
 import pytest
 
@@ -57,6 +58,69 @@ def test_unsure_clocks_widen_the_interval_until_there_is_none():
     assert widths[len(known) :] == [None] * (len(clocks) - len(known))
     assert widths[0] is not None
     assert widths[clocks.index(7.6)] is None
+
+
+def some_work(chance):
+    """Return samples of a window with 5 W before and after it, and the seconds of the window."""
+    interval = chance.choice([0.103, 0.25, 1.009])
+    seconds = chance.choice([20, 60, 150]) * interval
+    kind = chance.choice(["constant", "ramp", "bursts", "levels", "walk"])
+    swing, period = chance.uniform(0, 5), chance.uniform(0.3, 20)
+    level = walk = 0.0
+    times, watts = [], []
+    time = -20.0
+    while time < seconds + 20:
+        walk += chance.gauss(0, 0.1)
+        if chance.random() < 0.1:
+            level = chance.choice([0, swing / 2, swing])
+        added = {
+            "constant": 0.0,
+            "ramp": swing * time / seconds,
+            "bursts": swing * (time % period < period / 2),
+            "levels": level,
+            "walk": walk,
+        }
+        power = 10.0 + added[kind] if 0 <= time < seconds else 5.0
+        times.append(round((100 + time) * S))
+        watts.append(round((power + chance.gauss(0, 0.05)) / 0.04) * 0.04)
+        time += interval * chance.uniform(0.9, 1.2)
+    stamps, column = array("q", times), array("d", watts)
+    names = ("VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC")
+    columns = {f"rails.{name}.instant_watts": column for name in names}
+    return WindowSlice(stamps, stamps, columns), seconds
+
+
+@pytest.mark.parametrize(
+    ("doubt", "narrower_at_most"),
+    [("length", 0.0), ("clock", 0.02), ("delay", 0.02), ("averaging", 0.02)],
+)
+def test_more_doubt_does_not_narrow_an_interval(doubt, narrower_at_most):
+    """Where it grows. What is left of readings scatters: that may give a tenth less by chance."""
+    chance = random.Random(7)
+    narrower = steps = 0
+    for _ in range(100):
+        samples, seconds = some_work(chance)
+        known = {
+            "clock": chance.choice([0.0, 0.05, 0.3]),
+            "averaging": chance.choice([0.0, 0.3]),
+            "delay": chance.choice([0.05, 0.1, 0.4]),
+            "length": 0.0,
+        }
+        more = sorted(chance.uniform(0, seconds / 3) for _ in range(4))
+        widths = []
+        for seconds_more in (0.0, *more, 2 * seconds):
+            timing = Timing(**{**known, doubt: known[doubt] + seconds_more})
+            phases = {"steady": span(100, 100 + seconds)}
+            interval = measure_energy(samples, phases, RULE, timing=timing).energy.gross_interval
+            widths.append(None if interval is None else interval.high - interval.low)
+        for width, wider in pairwise(widths):
+            assert width is not None or wider is None
+            if wider is not None:
+                steps += 1
+                narrower += wider < 0.9 * width
+        assert doubt == "length" or widths[-1] is None
+    assert steps >= 300
+    assert narrower <= narrower_at_most * steps
 
 
 @pytest.mark.parametrize("clock", [7.6, None])
