@@ -243,6 +243,7 @@ FAN_SPEED = Signal("fans.{fan}.speed_ratio", "tegra_fan_speed_ratio", "Speed of 
 PROCESS_CPU = Signal("process.cpu_seconds.{process}", weight=COUNTED)
 PROCESS_MEMORY = Signal("process.memory_bytes.{process}", weight=AT_MOMENT, dtype="Int64")
 PROCESS_GPU_MEMORY = Signal("process.gpu_memory_bytes.{process}", "tegra_process_gpu_memory_bytes", "GPU memory of the processes of a name by NVML; other: unknown, or one too many.", weight=AT_MOMENT, dtype="Int64", after="tegra_cpu_online", chart="GPU memory by process", legend="{{process}}")
+PROCESS_GPU_LOAD = Signal("process.gpu_load_ratio.{process}", "tegra_process_gpu_utilization_ratio", "Share of time in which the processes of a name computed on the GPU, by NVML, over about a second.", chart="GPU load by process", legend="{{process}}")
 DLA_TRACE_ERRORS = Signal("dla.trace.{reason}", "tegrascope_dla_trace_errors_total", "Irregular events in the DLA trace, by reason.", weight=COUNTED, dtype="Int64", after="tegrascope_root_fields_missing", chart="")
 LATE_SECONDS = Signal("telemetry.late_seconds", "tegrascope_sample_late_seconds", "How much later than its line was printed the time of the newest sample may be; absent for a line that came alone and on time.", weight=AT_MOMENT, after="tegrascope_sample_timestamp_seconds")
 # fmt: on
@@ -257,6 +258,7 @@ SHARED: Final = (
     GPU_POWER,
     DLA_FREQUENCY,
     PROCESS_GPU_MEMORY,
+    PROCESS_GPU_LOAD,
 )
 """Signals that another source than the line can give; their source has a metric."""
 _BY_PART: Final[dict[str, list[Signal]]] = {}

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +15,7 @@ from ...parsers import signals
 from ...parsers.errors import ParseError
 from ...parsers.nvml import GpuFacts, GpuProcesses, parse_nvml_line
 from ...parsers.records import GpuSample, Sample
-from ...parsers.signals import Column
+from ...parsers.signals import Column, by_name
 from ..base import SYSTEM_CLOCK, Clock, LineSource, MachineFacts, Stamped
 from ..board.boards import is_thor
 from ..children.program import python_child
@@ -23,6 +23,7 @@ from ..lines.collector import LineCollector, Opening, SourceSettings
 from ..lines.companion import LineCompanion
 from ..lines.program import BACKOFF_SECONDS, ProcessSource
 from ..paths import exists
+from ..processes.names import ProcessNames
 from ..processes.shown import ShownNames
 
 # A driver that nothing keeps awake wakes with the first call, which takes long.
@@ -66,16 +67,70 @@ def nvml_source(
     )
 
 
+class GpuUsers:
+    """Memory and load of the GPU by name of process, as NVML listed them last.
+
+    Args:
+        top: How many names of processes are shown besides the configured ``names``.
+        name_of: Returns the name of a process; ``None`` shows no processes.
+    """
+
+    def __init__(
+        self,
+        *,
+        top: int,
+        names: Collection[str],
+        name_of: Callable[[int], str | None] | None,
+        clock: Clock,
+    ) -> None:
+        self.shows_names = name_of is not None
+        self._names = ShownNames(top, names, clock)
+        self._name_of = name_of
+        self._listed_ns: int | None = None
+        self._columns: Mapping[Column, float] = {}
+
+    def take(self, listed: GpuProcesses) -> None:
+        """Take a list; the names that are not shown are together as other."""
+        memory = self._by_name(listed.used_bytes)
+        busy_percent = self._by_name(listed.busy_percent or {})
+        shown = self._names.choose(memory)[0]
+        columns: defaultdict[Column, float] = defaultdict(int)
+        for name in memory.keys() | busy_percent.keys():
+            label = name if name in shown else signals.UNKNOWN_PROCESS
+            columns[signals.PROCESS_GPU_MEMORY, label] += memory.get(name, 0)
+            if listed.busy_percent is not None:
+                # A process that NVML has no sample of did not compute.
+                columns[signals.PROCESS_GPU_LOAD, label] += busy_percent.get(name, 0) / 100
+        self._listed_ns, self._columns = listed.at_ns, columns
+
+    def columns(self, oldest_ns: int) -> Mapping[Column, float]:
+        """Return the last list by name; nothing if it is older than that."""
+        if self._listed_ns is None or self._listed_ns < oldest_ns:
+            return {}
+        return self._columns
+
+    def _by_name(self, values: Mapping[int, float]) -> Mapping[str, float]:
+        """Return the sum of the processes of each name, the unknown as other."""
+        total: defaultdict[str, float] = defaultdict(int)
+        for pid, value in values.items():
+            name = self._name_of and self._name_of(pid)
+            total[name or signals.UNKNOWN_PROCESS] += value
+        return total
+
+
 class NvmlCollector(LineCollector):
     """Samples of one GPU; the time of each is when the reader read its power.
 
     That is earlier than the line's arrival by all the slower readings behind it, of which the
     energy counter alone takes milliseconds. Reader and daemon share the machine and so the clock.
     A throttle event is a reason that the sample before did not have, also of an earlier reader.
+    Each sample has the processes of the last list, for ``users``.
     """
 
-    def __init__(self, source: LineSource) -> None:
+    def __init__(self, source: LineSource, users: GpuUsers | None = None) -> None:
         super().__init__(source)
+        self._users = users
+        self._fresh_ns = _fresh_ns(source)
         self._throttling: dict[str, float] = {}
         self._throttle_events: Counter[str] = Counter()
 
@@ -92,7 +147,9 @@ class NvmlCollector(LineCollector):
                 versions=found.versions,
             )
             return ()
-        if not isinstance(found, GpuSample):
+        if isinstance(found, GpuProcesses):
+            if self._users is not None:
+                self._users.take(found)
             return ()
         age_ns = line.monotonic_ns - found.at_ns
         if age_ns < 0:
@@ -103,12 +160,15 @@ class NvmlCollector(LineCollector):
         self._throttling.update(throttling)
         counts = self._throttle_events.items()
         events = {signals.THROTTLE_EVENTS.column(kind): count for kind, count in counts}
-        sample = replace(found, columns=found.columns | events)
+        users: Mapping[str, float] = {}
+        if self._users is not None:
+            users = by_name(self._users.columns(found.at_ns - self._fresh_ns))
+        sample = replace(found, columns={**found.columns, **events, **users})
         return (Stamped(found.at_ns, line.wall_ns - age_ns, sample),)
 
 
 class NvmlCompanion(LineCompanion):
-    """Load, power and memory by process of a board's GPU: values that its tegrastats may lack.
+    """Load, power and processes of a board's GPU: values that its tegrastats may lack.
 
     Each is the newest reading of the child. A value that NVML does not support is absent. If it
     supports none of them, as on Orin, the child is ended, and nothing is wrong.
@@ -133,13 +193,9 @@ class NvmlCompanion(LineCompanion):
             name_of: Returns the name of a process; ``None`` shows no processes.
         """
         super().__init__(source, clock)
-        self._names = ShownNames(top, names, clock)
-        self._name_of = name_of
-        interval = source.interval_seconds or 1.0
-        self._fresh_ns = round(max(_FRESH_SECONDS, _FRESH_INTERVALS * interval) * 1e9)
+        self._users = GpuUsers(top=top, names=names, name_of=name_of, clock=clock)
+        self._fresh_ns = _fresh_ns(source)
         self._sample: GpuSample | None = None
-        # When the processes were listed, and the memory of each shown name.
-        self._memory: tuple[int, Mapping[str, int]] | None = None
 
     @property
     def problem(self) -> str | None:
@@ -154,7 +210,7 @@ class NvmlCompanion(LineCompanion):
     def columns(self) -> Mapping[Column, float]:
         """Return the newest values; none of a reading that is too old."""
         oldest_ns = self._oldest_ns()
-        sample, listed = self._sample, self._memory
+        sample = self._sample
         columns: dict[Column, float] = {}
         if sample is not None and sample.at_ns >= oldest_ns:
             load = sample.columns.get(signals.GPU_LOAD.column())
@@ -163,10 +219,7 @@ class NvmlCompanion(LineCompanion):
             rail = sample.rails.get("GPU")
             if rail is not None:
                 columns[signals.GPU_POWER, ""] = rail.instant_watts
-        if listed is not None and listed[0] >= oldest_ns:
-            for name, used_bytes in listed[1].items():
-                columns[signals.PROCESS_GPU_MEMORY, name] = used_bytes
-        return columns
+        return {**columns, **self._users.columns(oldest_ns)}
 
     def take(self, line: str, at_ns: int) -> None:  # noqa: ARG002
         """Take one line of the reader; one that is not understood gives nothing."""
@@ -177,23 +230,16 @@ class NvmlCompanion(LineCompanion):
         if isinstance(found, GpuSample):
             self._sample = found
         elif isinstance(found, GpuProcesses):
-            self._memory = found.at_ns, self._by_name(found.used_bytes)
-        elif not gives_beside(found, with_processes=self._name_of is not None):
+            self._users.take(found)
+        elif not gives_beside(found, with_processes=self._users.shows_names):
             _LOG.info("NVML supports neither load nor power nor processes here: it is not read")
             self.source.stop()
 
-    def _by_name(self, used_bytes: Mapping[int, int]) -> Mapping[str, int]:
-        """Return the memory of the names that are shown; the rest as other."""
-        total: Counter[str] = Counter()
-        for pid, used in used_bytes.items():
-            name = self._name_of and self._name_of(pid)
-            total[name or signals.UNKNOWN_PROCESS] += used
-        unknown = total.pop(signals.UNKNOWN_PROCESS, 0)
-        shown = {name: total.pop(name) for name in self._names.choose(total)[0]}
-        other = unknown + total.total()
-        if other:
-            shown[signals.UNKNOWN_PROCESS] = other
-        return shown
+
+def _fresh_ns(source: LineSource) -> int:
+    """Return how long a reading counts as present."""
+    interval = source.interval_seconds or 1.0
+    return round(max(_FRESH_SECONDS, _FRESH_INTERVALS * interval) * 1e9)
 
 
 def gives_beside(facts: GpuFacts, *, with_processes: bool) -> bool:
@@ -256,4 +302,12 @@ class NvmlSettings(SourceSettings):
         return f"NVML of GPU {self.gpu}"
 
     def open(self, opening: Opening) -> NvmlCollector:  # noqa: D102
-        return NvmlCollector(nvml_source(opening.interval_seconds, self.gpu, opening.clock))
+        options = ("--processes",)
+        source = nvml_source(opening.interval_seconds, self.gpu, opening.clock, options=options)
+        users = GpuUsers(
+            top=opening.top_processes,
+            names=opening.process_names,
+            name_of=ProcessNames(clock=opening.clock).name,
+            clock=opening.clock,
+        )
+        return NvmlCollector(source, users)

@@ -30,6 +30,7 @@ _SM_CLOCK, _MEMORY_CLOCK = 1, 2
 _VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 _NO_FIGURE = 0xFFFFFFFF
 _NO_STATE = 32
+_MOST_PERCENT = 100
 # A list of processes takes longer than the other values; less than a second, so as to keep step.
 _LIST_NS = 900_000_000
 
@@ -41,6 +42,7 @@ class NvmlGpu:
         self.refused: dict[str, str] = {}
         self._nvml = nvml
         self._handle = handle
+        self._utilization_us = 0  # of NVML's own last sample of the processes
 
     def ask(self, name: str, call: str, *arguments: Any) -> Any:
         """Return the result of ``nvmlDeviceGet`` + ``call``, or ``None``; raise if ``LOST``."""
@@ -117,6 +119,23 @@ class NvmlGpu:
             if process.usedGpuMemory is not None:
                 used_bytes[process.pid] = process.usedGpuMemory
         return used_bytes
+
+    def busy_processes(self) -> dict[int, float] | None:
+        """Return the percentage of time in which each process computed since the last call.
+
+        It is ``None`` if NVML does not have it. NVML samples by itself, a few times per second.
+        """
+        samples = self.ask("process_utilization", "ProcessUtilization", self._utilization_us)
+        if "process_utilization" in self.refused:
+            return None
+        # Without a new sample of any process it returns an error.
+        by_process: dict[int, list[int]] = {}
+        for sample in samples or ():
+            if sample.timeStamp > self._utilization_us and 0 <= sample.smUtil <= _MOST_PERCENT:
+                by_process.setdefault(sample.pid, []).append(sample.smUtil)
+        for sample in samples or ():
+            self._utilization_us = max(self._utilization_us, sample.timeStamp)
+        return {pid: sum(loads) / len(loads) for pid, loads in by_process.items()}
 
     def _power(self) -> Iterator[tuple[str, Any]]:
         begin_ns = time.monotonic_ns()
@@ -277,7 +296,7 @@ def read(
 
     Args:
         beside: Only the values that a board's tegrastats may leave out.
-        processes: Also the memory of each process, at most once per second.
+        processes: Also the memory and the load of each process, at most once per second.
     """
     interval_ns = round(interval_seconds * 1e9)
     begin_ns, count, printed = now_ns(), 0, 0
@@ -289,8 +308,10 @@ def read(
         if processes and (listed_ns is None or now_ns() - listed_ns >= _LIST_NS):
             listed_ns = now_ns()
             used_bytes = gpu.processes()
+            busy_percent = gpu.busy_processes()
             if used_bytes is not None:
-                tell({"event": "processes", "at_ns": listed_ns, "used_bytes": used_bytes})
+                listed = {"used_bytes": used_bytes, "busy_percent": busy_percent}
+                tell({"event": "processes", "at_ns": listed_ns, **listed})
         if printed == samples:
             return
         count = max(count + 1, -((begin_ns - now_ns()) // interval_ns))
@@ -312,7 +333,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--interval", type=float, default=1.009, help="seconds (1.009)")
     parser.add_argument("--samples", type=int, help="so many, then end")
     parser.add_argument("--beside", action="store_true", help="load and power only")
-    parser.add_argument("--processes", action="store_true", help="and memory by process")
+    parser.add_argument("--processes", action="store_true", help="and memory and load by process")
     asked = parser.parse_args(argv)
     if not 0.01 <= asked.interval <= 3600:
         parser.error("an interval is 0.01 to 3600 seconds")
@@ -327,6 +348,7 @@ def main(argv: list[str] | None = None) -> int:
         gpu.sample_beside() if asked.beside else gpu.sample()
         if asked.processes:
             gpu.processes()
+            gpu.busy_processes()
         _print(hello(nvml, gpu))
         kinds = {"beside": asked.beside, "processes": asked.processes}
         read(gpu, asked.interval, _print, asked.samples, **kinds)

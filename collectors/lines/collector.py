@@ -10,6 +10,7 @@ import statistics
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -131,6 +132,8 @@ class Opening:
     interval_seconds: float
     is_interval_set: bool = False  # by a person
     load: object = None  # the ``LoadBoard`` with our own runs, for a simulated board
+    top_processes: int = 10  # names of processes that are shown, if the source knows them
+    process_names: Collection[str] = ()  # shown besides
     clock: Clock = SYSTEM_CLOCK
 
 

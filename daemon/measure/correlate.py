@@ -31,7 +31,7 @@ from .energy_report import (
     timing_of,
 )
 from .latency import distribution, throughput
-from .processes import other_processes
+from .processes import foreign_gpu_load, other_processes
 from .report import (
     Distribution,
     Energy,
@@ -72,7 +72,8 @@ def correlate(
     - ``insufficient_samples``: the window is too short, has fewer than 100 samples, or has fewer
       than 200 inferences and fewer than 200 units.
     - ``aliased``: the samples kept step with the inferences.
-    - ``overlapped``: another run worked at the same time.
+    - ``overlapped``: another run worked at the same time, or another program on the same GPU, as
+      far as NVML shows it.
 
     Energy from a hardware counter needs no minimum number of samples and no check for aliasing,
     only a reading on each side of both edges. Energy per inference is also withheld for fewer than
@@ -497,7 +498,8 @@ def _flags_of_window(
         "aliased": is_aliased,
         "not_steady": is_unsteady,
         "throttled": bool(throttle_events),
-        "overlapped": bool(neighbours.overlapping_runs),
+        "overlapped": bool(neighbours.overlapping_runs)
+        or foreign_gpu_load(samples, window) > quality.BUSY_RATIO,
         "baseline_disturbed": neighbours.disturbance is not None,
         "clock_step": quality.clock_step(around.times_ns, around.wall_ns),
         "telemetry_gap": quality.telemetry_gap(around.times_ns, window) or lacks_total,

@@ -1,4 +1,4 @@
-"""The other processes that used the board in a window: CPU, DLA and GPU memory by name."""
+"""The other processes that used the board in a window: CPU, DLA and GPU by name."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,6 +7,8 @@ from ...parsers.signals import Signal
 from .blocks import WindowSlice, known_values
 from .report import ProcessShare, Span
 
+# A load is that of the second before its sample.
+_LOAD_LAG_NS = 1_000_000_000
 # A process counts as a user of the board from this share of the window on, of a CPU core or a DLA.
 _LEAST_SHARE = 0.005
 _NAMED_AT_MOST = 10
@@ -25,6 +27,7 @@ def other_processes(samples: WindowSlice, window: Span) -> tuple[ProcessShare, .
     cpu = _grown(samples, signals.PROCESS_CPU, window)
     dla = dla_seconds(samples, window)
     gpu = _largest(samples, signals.PROCESS_GPU_MEMORY, window)
+    loads = gpu_loads(samples, window)
     users = []
     for name in dict.fromkeys([*cpu, *dla, *gpu]):
         share = ProcessShare(
@@ -32,6 +35,7 @@ def other_processes(samples: WindowSlice, window: Span) -> tuple[ProcessShare, .
             cpu_seconds=cpu.get(name),
             dla_seconds=dla.get(name, {}),
             gpu_memory_bytes=gpu.get(name),
+            gpu_load_ratio=loads.get(name),
         )
         of_dla, of_cpu, gpu_bytes = _use(share)
         is_busy = max(of_dla, of_cpu) >= _LEAST_SHARE * window.seconds
@@ -50,6 +54,34 @@ def dla_seconds(samples: WindowSlice, window: Span) -> dict[str, dict[str, float
             if seconds:
                 found.setdefault(name, {})[core] = seconds
     return found
+
+
+def gpu_loads(samples: WindowSlice, window: Span) -> dict[str, float]:
+    """Return the mean load of the GPU by each process in a window, ours included, if NVML has it.
+
+    A name that the list lacks at times, since it began later or ended, did not compute then.
+    """
+    inside = samples.inside(window.begin_ns + _LOAD_LAG_NS, window.end_ns)
+    columns = {}
+    for name, column in signals.PROCESS_GPU_LOAD.by_label(samples.columns).items():
+        columns[name] = known_values(column[inside])
+    listed = max(map(len, columns.values()), default=0)
+    if not listed:
+        return {}
+    return {name: min(sum(loads) / listed, 1.0) for name, loads in columns.items()}
+
+
+def foreign_gpu_load(samples: WindowSlice, window: Span) -> float:
+    """Return the mean load of the GPU by other programs in a window in which a run of ours used it.
+
+    It is 0 where NVML lists none of ours: the program that is measured may then be one of the
+    others, or names are hidden, as in a container. Processes without a name do not count.
+    """
+    loads = gpu_loads(samples, window)
+    if not loads.pop(signals.OWN_PROCESS, 0.0):
+        return 0.0
+    loads.pop(signals.UNKNOWN_PROCESS, None)
+    return sum(loads.values())
 
 
 def _use(share: ProcessShare) -> tuple[float, float, int]:

@@ -160,12 +160,15 @@ class ProcessShare(Record):
         cpu_seconds: CPU time of all cores; ``None`` if processes are not read.
         dla_seconds: Time in which its tasks kept a core busy, by core, if the DLA is traced.
         gpu_memory_bytes: Most memory of the GPU; ``None`` if NVML does not list the name.
+        gpu_load_ratio: Mean share of time in which it computed on the GPU; ``None`` if NVML does
+            not list the name, or has no load by process.
     """
 
     name: str
     cpu_seconds: NonNegativeFloat | None = None
     dla_seconds: dict[str, NonNegativeFloat] = {}
     gpu_memory_bytes: NonNegativeInt | None = None
+    gpu_load_ratio: Ratio | None = None
 
 
 class DeadlineReport(Record):

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from ...parsers.inference.events import plural
 from .figures import energy_of, joules_of, mean_watts
+from .quality import BUSY_RATIO
 from .report import Energy, Figure, Interval, RunReport
 
 T = TypeVar("T")
@@ -157,7 +158,8 @@ def run_rows(report: RunReport) -> list[Row]:
 _LOGGED = frozenset(
     {
         *("inferences", "units", "p50", "placement", "energy per inference", "energy per unit"),
-        *("energy per piece, saturated", "work in step with", "flags", "others on a DLA", "run"),
+        *("energy per piece, saturated", "work in step with", "flags", "others on a DLA"),
+        *("others on the GPU", "run"),
     }
 )
 
@@ -320,6 +322,12 @@ def _remark_rows(report: RunReport) -> Iterator[Row]:
             users.append(process.name)
     if users:
         yield Row("others on a DLA", ", ".join(users))
+    on_gpu = []
+    for process in report.other_processes:
+        if process.gpu_load_ratio is not None and process.gpu_load_ratio > BUSY_RATIO:
+            on_gpu.append(f"{process.name} {percent(process.gpu_load_ratio)}")
+    if on_gpu:
+        yield Row("others on the GPU", ", ".join(on_gpu))
     if report.overlapping_runs:
         yield Row("overlaps", " ".join(report.overlapping_runs))
 

@@ -1,5 +1,6 @@
 """Samples come in: to the timeline, to the energy counters and to the snapshot."""
 
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -45,14 +46,16 @@ def open_telemetry(telemetry: Telemetry, load: LoadBoard, clock: Clock) -> LineC
 
     ``load`` holds our own runs, for a simulated board.
     """
-    return telemetry.settings.open(
-        Opening(
-            telemetry.interval,
-            is_interval_set="interval" in telemetry.model_fields_set,
-            load=load,
-            clock=clock,
-        )
+    opening = Opening(
+        telemetry.interval,
+        is_interval_set="interval" in telemetry.model_fields_set,
+        load=load,
+        clock=clock,
     )
+    if telemetry.processes is not None:
+        shown = telemetry.processes
+        opening = dataclasses.replace(opening, top_processes=shown.top, process_names=shown.names)
+    return telemetry.settings.open(opening)
 
 
 def board_root(telemetry: Telemetry) -> Path | None:

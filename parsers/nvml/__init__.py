@@ -50,15 +50,18 @@ class GpuFacts(Record):
 
 
 class GpuProcesses(Record):
-    """Memory by process, by the number of the process.
+    """Memory and load by process, by the number of the process.
 
     Attributes:
         at_ns: CLOCK_MONOTONIC of the reading.
+        busy_percent: Of those that computed since the reading before; ``None`` if NVML does not
+            have it.
     """
 
     event: Literal["processes"]
     at_ns: _Count
     used_bytes: dict[_Count, _Count]
+    busy_percent: dict[_Count, Annotated[float, Field(ge=0, le=100)]] | None = None
 
 
 # Clock event reasons that hold the clock down.

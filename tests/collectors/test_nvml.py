@@ -13,6 +13,7 @@ import pytest
 
 from tegrascope.collectors.base import Stamped, SystemClock
 from tegrascope.collectors.gpu.nvml import (
+    GpuUsers,
     NvmlCollector,
     NvmlCompanion,
     NvmlSettings,
@@ -20,6 +21,7 @@ from tegrascope.collectors.gpu.nvml import (
     nvml_source,
 )
 from tegrascope.collectors.gpu.reader import GONE, UNAVAILABLE, read
+from tegrascope.collectors.lines.collector import Opening
 from tegrascope.parsers import signals
 from tegrascope.parsers.records import Sample, flatten
 from tegrascope.parsers.signals import by_name
@@ -358,6 +360,75 @@ def test_beside_has_power_load_and_processes_only():
     named = {"event", "at_ns", "power_mw", "power_from", "average_mw", "gpu_percent"}
     assert set(sample) == named
     assert listed["used_bytes"] == {"17": 1000}
+    assert listed["busy_percent"] == {}
+
+
+def test_load_of_processes_is_that_since_the_list_before():
+    told = beside(
+        *("--interval", "0.3", "--samples", "8"),
+        processes={"17": 1000, "18": 5},
+        busy={"17": 40, "19": 101},
+    )
+    lists = [line for line in told if line["event"] == "processes"]
+    assert len(lists) >= 2
+    assert [listed["busy_percent"] for listed in lists[1:]] == [{"17": 40.0}] * len(lists[1:])
+
+
+def test_a_gpu_without_load_by_process_has_their_memory():
+    *_, listed = beside(processes={"17": 1000}, refuse={"ProcessUtilization": 3})
+    assert listed["used_bytes"] == {"17": 1000}
+    assert listed["busy_percent"] is None
+
+
+def listed_line(at_ns, used, busy=None):
+    return {"event": "processes", "at_ns": at_ns, "used_bytes": used, "busy_percent": busy}
+
+
+def test_samples_of_a_gpu_have_memory_and_load_by_process():
+    """On a PC as well as beside tegrastats: samples have the last list, while it is new."""
+    users = GpuUsers(top=10, names=(), name_of=name_of, clock=SystemClock())
+    second = 10**9
+    lines_of_gpu = (
+        (second, sample(second)),
+        (second, listed_line(second, {"1": 10, "2": 20, "99": 5}, {"1": 60, "2": 30, "7": 4})),
+        (2 * second, sample(2 * second)),
+        (9 * second, sample(9 * second)),
+    )
+    before, fresh, late = NvmlCollector(Lines(*lines_of_gpu), users).collect()
+
+    def processes(found):
+        columns = found.value.columns
+        return {name: value for name, value in columns.items() if name.startswith("process.")}
+
+    assert processes(before) == processes(late) == {}
+    assert processes(fresh) == {
+        "process.gpu_memory_bytes.p1": 10,
+        "process.gpu_memory_bytes.tegrascope": 20,
+        "process.gpu_memory_bytes.other": 5,
+        "process.gpu_load_ratio.p1": 0.6,
+        "process.gpu_load_ratio.tegrascope": 0.3,
+        "process.gpu_load_ratio.other": 0.04,
+    }
+
+
+def test_nvml_as_a_source_reads_processes_unasked(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(FAKES))
+    monkeypatch.setenv("FAKE_NVML", json.dumps({"processes": {"1": 1000}}))
+    collector = NvmlSettings().open(Opening(0.02))
+    used = None
+    for number, found in enumerate(collector.collect()):
+        used = sum(
+            value
+            for name, value in found.value.columns.items()
+            if name.startswith("process.gpu_memory_bytes.")
+        )
+        if used or number > 1000:
+            collector.stop()
+            break
+    assert used == 1000
+
+
+PROCESS = {"process.gpu_memory_bytes.p5", "process.gpu_load_ratio.p5"}
 
 
 @pytest.mark.parametrize(
@@ -365,9 +436,10 @@ def test_beside_has_power_load_and_processes_only():
     [
         (("UtilizationRates",), {"gpu.utilization_ratio"}),
         (("FieldValues", "PowerUsage"), {"gpu.power_watts"}),
-        (("ComputeRunningProcesses", "GraphicsRunningProcesses"), {"process.gpu_memory_bytes.p5"}),
-        (("ComputeRunningProcesses",), {"process.gpu_memory_bytes.p5"}),
+        (("ComputeRunningProcesses", "GraphicsRunningProcesses"), PROCESS),
+        (("ComputeRunningProcesses",), PROCESS),
         (("GraphicsRunningProcesses",), set()),
+        (("ProcessUtilization",), {"process.gpu_load_ratio.p5"}),
         (("FieldValues",), set()),
     ],
 )
@@ -377,7 +449,7 @@ def test_a_refused_value_costs_no_other_one(refused, lost):
     companion = NvmlCompanion(Lines(), name_of="p{}".format)
     for line in told:
         companion.take(json.dumps(line), 0)
-    every = {"gpu.utilization_ratio", "gpu.power_watts", "process.gpu_memory_bytes.p5"}
+    every = {"gpu.utilization_ratio", "gpu.power_watts", *PROCESS}
     assert set(by_name(companion.columns())) == every - lost
 
 

@@ -63,6 +63,7 @@ MIXED = Placement(verdict="mixed", dla_layers=("a",), gpu_layers=("b",))
         (CPU_FREE, CPU_BUSY, ("contention", KNOWN)),
         ({"others_cores": 0.1}, {"others_cores": 1.5}, ("contention", KNOWN)),
         ({}, {"disturbed": ("overlapped",)}, ("contention", KNOWN)),
+        ({"others_gpu": 0.01}, {"others_gpu": 0.5}, ("contention", KNOWN)),
         (made(), made(is_alone=False), ("build_circumstances", POSSIBLE)),
         (made(), made(**SCARCE), ("build_circumstances", POSSIBLE)),
         (made(load_average=1.0), made(load_average=9.0), ("build_circumstances", POSSIBLE)),
@@ -251,3 +252,18 @@ def test_settings_tell_several_measurements_of_a_model_apart():
     found = compare(here, [point("B", "batch 4"), point("B", "batch 8")])
     assert [(one.variant_a, one.variant_b) for one in found.pairs] == [("batch 4", "batch 4")]
     assert [one.reason for one in found.refused] == ["only in A", "only in B"]
+
+
+def test_work_of_others_is_named_with_what_showed_it():
+    bad = side(
+        "B",
+        disturbed=("baseline_disturbed",),
+        disturbance="the GPU was 97% busy in an idle phase, by another program",
+        others_gpu=0.48,
+        others_on_gpu=("python3 hog.py",),
+    )
+    (cause,) = causes_of(side("A"), bad, "energy")
+    assert cause.sentence == (
+        "B has the flag baseline_disturbed (the GPU was 97% busy in an idle phase, by another"
+        " program); python3 hog.py kept the GPU 48.0 % busy during B"
+    )

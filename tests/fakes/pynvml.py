@@ -6,7 +6,7 @@ installed), ``gpus`` (how many), ``init`` and
 to an error code, or to the text of an error of Python), ``missing`` (calls that this version of the
 module does not have), ``events`` (masks of clock event reasons, one a sample, the last for ever),
 ``lost_after`` (samples after which the GPU is lost), ``processes`` (number of a process to its
-bytes, or to null).
+bytes, or to null), ``busy`` (number of a process to its load in percent, sampled each 0.2 s).
 
 The truth: GPU i draws ``60 + 20 i + 30 sin(2 pi t / 3)`` watts at CLOCK_MONOTONIC t. What NVML
 shows of it is as late as on real boards: instant power and the energy counter are renewed every
@@ -139,6 +139,17 @@ def _events():
     return masks[min(max(_samples - 2, 0), len(masks) - 1)]
 
 
+def _busy(since_us):
+    latest = math.floor(time.monotonic() / 0.2) * 200_000
+    found = []
+    for at in range(max(since_us, latest - 600_000) + 200_000, latest + 1, 200_000):
+        for pid, load in _ASKED.get("busy", {}).items():
+            found.append(SimpleNamespace(pid=int(pid), timeStamp=at, smUtil=load))
+    if not found:
+        raise NVMLError(6)
+    return found
+
+
 def _answer(call, give):
     def answered(gpu, *arguments):
         _check(call, gpu)
@@ -167,6 +178,7 @@ for _call, _give in {
         for pid, used in _ASKED.get("processes", {}).items()
     ],
     "GraphicsRunningProcesses": lambda gpu: [],
+    "ProcessUtilization": lambda gpu, since_us: _busy(since_us),
     "PerformanceState": lambda gpu: 2,
     "CurrentClocksEventReasons": lambda gpu: _events(),
     "CurrentClocksThrottleReasons": lambda gpu: _events(),

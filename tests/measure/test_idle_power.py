@@ -9,6 +9,7 @@ from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.correlate import correlate
 from tegrascope.daemon.measure.report import Span
+from tegrascope.daemon.measure.run_text import run_rows
 from tegrascope.daemon.measure.trace import RunTrace
 from tegrascope.parsers.inference.events import Counted, Finished, Phase
 
@@ -101,6 +102,29 @@ def test_another_program_in_an_idle_phase_leaves_no_net_energy(when):
     )
     assert report.energy.gross_joules == pytest.approx(240, rel=0.01)
     assert report.energy.gross_joules_per_inference is not None
+
+
+@pytest.mark.parametrize(
+    ("names", "is_seen"),
+    [(("tegrascope", "hog.py"), True), (("hog.py",), False), (("tegrascope", "other"), False)],
+)
+def test_another_program_on_the_gpu_within_the_window_withholds_energy(names, is_seen):
+    """It ran between the idle phases only. It is another program where ours is seen beside it."""
+    samples = telemetry(6, 12, lambda _: 0.0)
+    for name in names:
+        loads = (0.4 if 100 <= at / S < 120 else 0.0 for at in samples.times_ns)
+        samples.columns[f"process.gpu_load_ratio.{name}"] = array("d", loads)
+        samples.columns[f"process.gpu_memory_bytes.{name}"] = array(
+            "d", [1e9] * len(samples.times_ns)
+        )
+    report = correlate(traced(), samples, rule=RULE)
+    assert ("overlapped" in report.quality) == is_seen
+    assert (report.energy.gross_joules_per_inference is None) == is_seen
+    assert "baseline_disturbed" not in report.quality
+    rows = {row.label: row.text for row in run_rows(report)}
+    if "hog.py" in names:
+        # The share of the idle phases and the window together.
+        assert rows["others on the GPU"].startswith("hog.py 2")
 
 
 @pytest.mark.parametrize("phases", [tuple(EDGES), ("baseline_before", "steady")])

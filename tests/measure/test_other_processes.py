@@ -6,7 +6,7 @@ from math import nan
 import pytest
 
 from tegrascope.daemon.measure.blocks import WindowSlice
-from tegrascope.daemon.measure.processes import other_processes
+from tegrascope.daemon.measure.processes import foreign_gpu_load, other_processes
 from tegrascope.daemon.measure.report import Span
 
 S = 1_000_000_000
@@ -42,3 +42,26 @@ def test_time_on_a_dla_names_the_process_and_comes_first():
 def test_processes_that_hardly_worked_are_left_out():
     cut = cut_of({"process.cpu_seconds.init": [0.0, 0.001, 0.001, 0.002]})
     assert other_processes(cut, Span(begin_ns=0, end_ns=3 * S)) == ()
+
+
+def test_load_of_the_gpu_is_a_mean_of_the_window():
+    """A name that the list lacks at times did not compute then. A load is of the second before."""
+    cut = cut_of(
+        {
+            "process.gpu_load_ratio.tegrascope": [0.9, 0.5, 0.5, 0.5, 0.5],
+            "process.gpu_load_ratio.hog": [0.9, nan, nan, 0.4, 0.4],
+            "process.gpu_memory_bytes.hog": [nan, nan, nan, 9, 9],
+        }
+    )
+    window = Span(begin_ns=0, end_ns=4 * S)
+    (hog,) = other_processes(cut, window)
+    assert (hog.name, hog.gpu_memory_bytes) == ("hog", 9)
+    assert hog.gpu_load_ratio == pytest.approx(0.2)
+    assert foreign_gpu_load(cut, window) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("own", ["other", "robot"])
+def test_without_ours_on_the_gpu_nothing_there_is_foreign(own):
+    """The program that is measured may be one of the others, or names are hidden."""
+    loads = {f"process.gpu_load_ratio.{name}": [0.5] * 5 for name in (own, "hog")}
+    assert foreign_gpu_load(cut_of(loads), Span(begin_ns=0, end_ns=4 * S)) == 0.0

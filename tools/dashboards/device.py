@@ -242,9 +242,17 @@ PROCESSES = Row(
         ),
         Panel(
             "timeseries",
-            "GPU memory by process",
-            "Memory of the GPU by NVML, if it is read beside tegrastats (Thor). other: the"
+            "GPU load by process",
+            "Share of time in which a process computed on the GPU, by NVML (a PC, Thor). other: the"
             " process is not known.",
+            telemetry("GPU load by process"),
+            unit="percentunit",
+            low=0,
+        ),
+        Panel(
+            "timeseries",
+            "GPU memory by process",
+            "Memory of the GPU by NVML (a PC, Thor). other: the process is not known.",
             telemetry("GPU memory by process"),
             unit="bytes",
             low=0,

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from ...daemon.measure.run_text import celsius, percent
 from ...parsers.inference.placement import Built
 from ...parsers.records import Record
+from ...parsers.values import some_of
 from ..results.caveats import BUSY_CPU, BUSY_GPU
 from .sides import Side
 
@@ -333,8 +334,16 @@ def _contention(sides: _Sides) -> str:
     bad, before, after = sides.bad, sides.good.context, sides.bad.context
     hints = []
     for flag in after.disturbed:
-        if flag not in before.disturbed:
-            hints.append(f"{bad.label} has the flag {flag}")
+        if flag in before.disturbed:
+            continue
+        hint = f"{bad.label} has the flag {flag}"
+        if flag == "baseline_disturbed" and after.disturbance is not None:
+            hint += f" ({after.disturbance})"
+        hints.append(hint)
+    others_gpu = after.others_gpu or 0.0
+    if others_gpu - (before.others_gpu or 0.0) > BUSY_GPU:
+        names = some_of(after.others_on_gpu)
+        hints.append(f"{names} kept the GPU {percent(others_gpu)} busy during {bad.label}")
     if bad.device == "gpu":
         hints.append(_busier(sides, "gpu", BUSY_GPU))
     hints.append(_busier(sides, "cpu", BUSY_CPU))

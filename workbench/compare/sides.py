@@ -40,7 +40,10 @@ class MeasuredContext(Record):
         throttled_ratio: Share of the rounds that throttled.
         background: Load before the benchmark.
         others_cores: CPU cores that other processes used meanwhile, on average.
+        others_gpu: Share of time in which other processes computed on the GPU, on average.
+        others_on_gpu: Their names.
         disturbed: Flags of work beside it.
+        disturbance: What worked in an idle phase.
     """
 
     environment: Environment = Environment()
@@ -56,7 +59,10 @@ class MeasuredContext(Record):
     hottest_celsius: float | None = None
     background: dict[str, Ratio] = {}
     others_cores: NonNegativeFloat | None = None
+    others_gpu: NonNegativeFloat | None = None
+    others_on_gpu: tuple[str, ...] = ()
     disturbed: tuple[str, ...] = ()
+    disturbance: str | None = None
 
 
 @dataclass(frozen=True)
@@ -143,10 +149,11 @@ def _side(
     one: AcceleratorResult,
 ) -> Side:
     runs = _counted_runs(model, one.device)
-    environment, shapes, others_cores = machine, {}, None
+    environment, shapes, others_cores, others_gpu = machine, {}, None, None
     if runs:
         environment, shapes = runs[-1].environment, runs[-1].input_shapes
         others_cores = fmean(map(_others_cores, runs))
+        others_gpu = fmean(map(_others_gpu, runs))
     power_mode = settings.power_mode or environment.power_mode
     versions = {**machine.versions, **environment.versions}
     context = {
@@ -165,7 +172,10 @@ def _side(
         "background": background,
         "sample_shapes": {name: shape[1:] for name, shape in shapes.items()},
         "others_cores": others_cores,
+        "others_gpu": others_gpu,
+        "others_on_gpu": _others_on_gpu(runs),
         "disturbed": [flag for flag in _DISTURBED if flag in one.flags],
+        "disturbance": _disturbance(runs),
     }
     return Side(
         label,
@@ -309,6 +319,29 @@ def _others_cores(run: RunReport) -> float:
             seconds += run.phases[name].seconds
     used = sum(process.cpu_seconds or 0.0 for process in run.other_processes)
     return used / seconds if seconds else 0.0
+
+
+def _others_gpu(run: RunReport) -> float:
+    """Return the share of time in which other processes computed on the GPU."""
+    return sum(process.gpu_load_ratio or 0.0 for process in run.other_processes)
+
+
+def _others_on_gpu(runs: Sequence[RunReport]) -> list[str]:
+    """Return the names of the processes that computed on the GPU in any run."""
+    names: dict[str, None] = {}
+    for run in runs:
+        for process in run.other_processes:
+            if process.gpu_load_ratio:
+                names[process.name] = None
+    return list(names)
+
+
+def _disturbance(runs: Sequence[RunReport]) -> str | None:
+    """Return what worked in an idle phase of the first run that was disturbed."""
+    for run in runs:
+        if "baseline_disturbed" in run.quality and run.energy is not None:
+            return run.energy.net_reason
+    return None
 
 
 def refusal(a: Side, b: Side, *, across: bool) -> str | None:
