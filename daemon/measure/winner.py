@@ -1,14 +1,18 @@
 """The one judge of two figures: which of two is lower, and whether that is known."""
 
+from math import sqrt
 from typing import Literal, NamedTuple
 
 from ...parsers.records import Record
 from .figures import subtract
+from .numerics import student
 from .report import Figure
 
 # With two runs each, Student's factor is 12.7: an interval of hundreds of percent, that says
 # nothing. From three on, the spread of the runs says something about the next run.
 RUNS_NEEDED = 3
+# Nineteen of twenty runs differ less from their mean, in standard deviations.
+_UNLUCKY = 2.0
 
 Lower = Literal["not_known", "no_difference", "first", "second"]
 
@@ -41,10 +45,25 @@ def judge(gap: Figure, margin: float = 0.0) -> Lower:
 
 
 class MeanOfRuns(NamedTuple):
-    """The figure of one accelerator, as the mean of its runs, and the number of those runs."""
+    """The figure of one accelerator: the mean of its runs, their number and standard deviation."""
 
     mean: Figure
     runs: int
+    deviation: float = 0.0
+
+    def after_unlucky_run(self, sign: int) -> Figure:
+        """Return the mean after one more run, two standard deviations above or below it.
+
+        >>> MeanOfRuns(Figure.around(1.0, 0.2), 3, 0.1).after_unlucky_run(+1).value
+        1.05
+        """
+        if self.mean.half is None:
+            return self.mean
+        runs = self.runs + 1
+        distance = _UNLUCKY * self.deviation
+        squares = (self.runs - 1) * self.deviation**2 + distance**2 * self.runs / runs
+        spread = student(runs - 1) * sqrt(squares / (runs - 1) / runs)
+        return Figure.around(self.mean.value + sign * distance / runs, max(self.mean.half, spread))
 
 
 class Judgement(Record):
@@ -52,12 +71,13 @@ class Judgement(Record):
 
     Attributes:
         answer: As ``judge`` gives it; ``too_few_runs`` before it is asked; ``not_known`` also if
-            the interval has 0 and reaches beyond 100 % of the larger figure.
+            the interval has 0 and reaches beyond 100 % of the larger figure; ``not_sure`` where
+            one of the two is lower, and one more run could change this.
         runs: Runs of the side that has fewer, of which ``RUNS_NEEDED`` are needed.
         gap: First less second. It has no ends where they would say nothing.
     """
 
-    answer: Literal[Lower, "too_few_runs"]
+    answer: Literal[Lower, "too_few_runs", "not_sure"]
     runs: int
     gap: Figure
 
@@ -87,6 +107,15 @@ def judge_runs(first: MeanOfRuns, second: MeanOfRuns) -> Judgement:
     bounded = gap.within(-largest, largest)
     if answer == "no_difference" and bounded != gap:
         return Judgement(answer="not_known", runs=runs, gap=Figure(value=gap.value))
+    if answer in ("first", "second"):
+        # A reader acts on an answer. The next run must not take it back.
+        sign = 1 if answer == "first" else -1
+        gaps = (
+            subtract(first.after_unlucky_run(sign), second.mean),
+            subtract(first.mean, second.after_unlucky_run(-sign)),
+        )
+        if any(judge(later) != answer for later in gaps):
+            return Judgement(answer="not_sure", runs=runs, gap=bounded)
     return Judgement(answer=answer, runs=runs, gap=bounded)
 
 

@@ -163,6 +163,8 @@ def _workloads(
 def _workload(state: WorkloadState) -> dict[str, Any]:
     return _fields(state, "workload device active_run inferences failures deadline_seconds") | {
         "misses": state.misses.count,
+        "model": state.settings.get("model"),
+        "batch": int(state.settings.get("batch", 1)),
         "runs": dict(state.runs),
         "last_good": None if state.last_good is None else _last_good(state.last_good),
     }

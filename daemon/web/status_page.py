@@ -17,7 +17,7 @@ from itertools import groupby
 from math import fsum
 from operator import itemgetter
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel
@@ -33,6 +33,13 @@ from ..measure.figures import difference, mean_energy, mean_of_rounds, present
 from ..measure.report import Figure
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures, gate_figures, load_figures, zone_figures
+from ..measure.verdict_text import (
+    GoalOfRuns,
+    Verdict,
+    conclusion_of,
+    lower_device,
+    sentence_of,
+)
 from ..measure.winner import RUNS_NEEDED, MeanOfRuns, judge_runs, without_vague_ends
 from ..store.history import History, blocks_between
 
@@ -338,7 +345,9 @@ _SPAN_NS = 7 * 86_400 * 1_000_000_000
 _LOAD_STEP = 0.01
 # Flags that every run has, or that say nothing of a figure's worth.
 _QUIET = frozenset({"simulated", "late_samples"})
-_GOALS = {"latency": "latency_seconds", "energy": "joules", "gpu": "gpu_ratio"}
+_GOALS: dict[GoalOfRuns, str] = {
+    "latency": "latency_seconds", "energy": "joules", "gpu": "gpu_ratio",
+}  # fmt: skip
 _Run: TypeAlias = Mapping[str, Any]
 
 _COMPARED = _object(
@@ -359,7 +368,7 @@ _COMPARED = _object(
 class _Entry(BaseModel):
     """One workload of a model on one device, with the means of its runs.
 
-    ``known`` is the number of runs in each mean, by goal: energy may be withheld in some.
+    ``known`` has the values in each mean, by goal: energy may be withheld in some runs.
     """
 
     workload: str
@@ -372,13 +381,16 @@ class _Entry(BaseModel):
     joules: Figure | None
     gpu_ratio: Figure | None
     dla: tuple[str, float] | None
-    known: Mapping[str, int]
+    known: Mapping[str, Sequence[float]]
     gpu_freed: Figure | None = None
 
-    def side(self, goal: str) -> MeanOfRuns | None:
+    def side(self, goal: GoalOfRuns) -> MeanOfRuns | None:
         """Return its figure for a goal with the number of runs in it; None if it is unknown."""
         mean: Figure | None = getattr(self, _GOALS[goal])
-        return None if mean is None else MeanOfRuns(mean, self.known[goal])
+        if mean is None:
+            return None
+        values = self.known[goal]
+        return MeanOfRuns(mean, len(values), stdev(values) if len(values) > 1 else 0.0)
 
     def shown(self) -> dict[str, Any]:
         """Return it for a reader, without intervals that say nothing."""
@@ -434,7 +446,10 @@ def _compared(model: str, batch: int, runs: Sequence[_Run]) -> dict[str, Any]:
         "simulated": bool(conditions[2]),
         "left_out": len(runs) - len(equal),
         "entries": [entry.shown() for entry in entries],
-        "verdicts": verdicts,
+        "conclusion": conclusion_of(verdicts),
+        "verdicts": [
+            verdict.model_dump() | {"sentence": sentence_of(verdict)} for verdict in verdicts
+        ],
     }
 
 
@@ -457,7 +472,11 @@ def _entry(runs: Sequence[_Run], kind: str) -> _Entry:
         joules=mean_energy(joules),
         gpu_ratio=mean_of_rounds(gpu, floor=_LOAD_STEP / 2),
         dla=_dla_use(newest["device"], runs),
-        known={"latency": len(latency), "energy": len(present(joules)), "gpu": len(gpu)},
+        known={
+            "latency": latency,
+            "energy": [figure.value for figure in present(joules)],
+            "gpu": gpu,
+        },
     )
 
 
@@ -492,7 +511,9 @@ def _mean_load(run: _Run, name: str) -> float | None:
     return mean
 
 
-def _best(entries: Sequence[_Entry], device: str, goal: str) -> tuple[_Entry, MeanOfRuns] | None:
+def _best(
+    entries: Sequence[_Entry], device: str, goal: GoalOfRuns
+) -> tuple[_Entry, MeanOfRuns] | None:
     """Return the entry of ``gpu`` or ``dla`` with the least figure.
 
     An entry that mostly did not use its DLA is not a choice. One with enough runs comes before
@@ -510,23 +531,22 @@ def _best(entries: Sequence[_Entry], device: str, goal: str) -> tuple[_Entry, Me
     )
 
 
-def _verdict(goal: str, entries: Sequence[_Entry]) -> dict[str, Any] | None:
+def _verdict(goal: GoalOfRuns, entries: Sequence[_Entry]) -> Verdict | None:
     """Return the best DLA against the best GPU entry, as ``measure.winner`` judges them."""
     best_gpu, best_dla = _best(entries, "gpu", goal), _best(entries, "dla", goal)
     if best_gpu is None or best_dla is None:
         return None
     (gpu, gpu_side), (dla, dla_side) = best_gpu, best_dla
     judgement = judge_runs(gpu_side, dla_side)
-    lower = {"first": "gpu", "second": dla.device}
-    return {
-        "goal": goal,
-        "answer": judgement.answer,
-        "better": lower.get(judgement.answer),
-        "runs": judgement.runs,
-        "runs_needed": RUNS_NEEDED,
-        "dla": dla.workload,
-        "gpu": gpu.workload,
-        "dla_value": dla_side.mean.value,
-        "gpu_value": gpu_side.mean.value,
-        "less_on_dla": judgement.gap.model_dump(),
-    }
+    return Verdict(
+        goal=goal,
+        answer=judgement.answer,
+        better=lower_device(judgement, "gpu", dla.device),
+        runs=judgement.runs,
+        runs_needed=RUNS_NEEDED,
+        dla=dla.workload,
+        gpu=gpu.workload,
+        dla_value=dla_side.mean.value,
+        gpu_value=gpu_side.mean.value,
+        less_on_dla=judgement.gap,
+    )

@@ -1,6 +1,7 @@
 """Which of two figures is lower, and when that is not known."""
 
 import random
+import statistics
 
 import pytest
 
@@ -18,7 +19,7 @@ from tegrascope.daemon.measure.winner import (
 def side(*values, half=None):
     """Return a side whose runs have these values, each with the same own interval."""
     halves = [] if half is None else [half] * len(values)
-    return MeanOfRuns(mean_of_rounds(values, halves), len(values))
+    return MeanOfRuns(mean_of_rounds(values, halves), len(values), statistics.stdev(values))
 
 
 def test_two_runs_are_too_few_however_far_apart_the_figures_are():
@@ -103,3 +104,36 @@ def test_interval_wider_than_the_figure_is_not_shown(half, is_kept):
 
 def test_figure_without_an_interval_stays():
     assert without_vague_ends(Figure(value=1.0)) == Figure(value=1.0)
+
+
+def test_answer_is_sure_only_if_one_more_unlucky_run_keeps_it():
+    """The interval of the difference excludes zero in both; in one of them by little."""
+    low = side(1.0, 1.1, 0.9)
+    for values, answer in (((2.0, 2.1, 1.9), "first"), ((1.36, 1.46, 1.26), "not_sure")):
+        judgement = judge_runs(low, side(*values))
+        assert judgement.gap.high < 0
+        assert judgement.answer == answer
+    again = judge_runs(side(1.0, 1.1, 0.9, 1.0), side(1.36, 1.46, 1.26, 1.36))
+    assert again.answer == "first"  # each answer is made of all runs anew
+
+
+def test_sure_answers_are_rarely_wrong_or_taken_back():
+    """Two devices whose runs spread alike, over runs 3 to 10; the seed is of the test."""
+    rng = random.Random(7)
+
+    def answers(gap):
+        first = [rng.gauss(0.0, 1.0) for _ in range(10)]
+        second = [rng.gauss(gap, 1.0) for _ in range(10)]
+        return [judge_runs(side(*first[:n]), side(*second[:n])).answer for n in range(3, 11)]
+
+    equal = [answers(0.0) for _ in range(300)]
+    assert sum("first" in one or "second" in one for one in equal) <= 300 * 0.08
+    apart = [answers(6.0) for _ in range(100)]
+    assert sum("first" in one for one in apart) == 100
+    assert (
+        sum(
+            "first" in one[: one.index("first") + 1] and {*one[one.index("first") :]} != {"first"}
+            for one in apart
+        )
+        <= 5
+    )

@@ -14,7 +14,7 @@ from tegrascope.workbench.results.summary import Measured, Round, summarise
 from tests.results.bench_fakes import settings
 
 from .test_run_page import ENERGY, LATENCY, text
-from .test_status_page import AUDIT, telemetry
+from .test_status_page import AUDIT, figures, telemetry
 
 LOOKS = [(1280, True), (390, False)]
 
@@ -68,6 +68,17 @@ def test_stretch_of_time_shows_each_run_at_a_click(filled, open_file, width, dar
     check_is_whole(tab)
 
 
+def test_report_has_the_conclusion_of_the_status_page(filled, open_file):
+    for number in range(3):
+        filled.finish(20 + number, 1, workload="a", device="gpu", **figures(3, 67, 0.9))
+        filled.finish(10 + number, 1, workload="b", device="dla0", **figures(17, 124, 0.0))
+    filled.store.flush()
+    tab = open_file(page_since(History(filled.store.path), 3600, SYSTEM_CLOCK.wall_ns()))
+    words = tab.run("document.querySelector('.conclusion').innerText")
+    assert words == "On the DLA: 85 % more energy, 5.7 times the time, GPU free"
+    check_is_whole(tab)
+
+
 def test_one_run_is_shown_at_once(filled, open_file):
     made = next(History(filled.store.path).runs())
     tab = open_file(page_of_run(History(filled.store.path), made["run_id"]))
@@ -102,6 +113,7 @@ def test_benchmark_shows_its_rounds(filled, open_file, width, dark):
     )
     tab = open_file(report_page(result, filled.timeline.cut), width=width, dark=dark)
     assert tab.run("document.querySelectorAll('tbody th a').length") == 2
+    assert tab.run("document.querySelectorAll('p.bar rect').length") >= 4  # two per goal
     tab.run("document.querySelector('tbody th a').click()")
     tab.wait_for("document.querySelector('#latency')")
     assert "p50 (median) 2.00 ms" in text(tab, "latency")

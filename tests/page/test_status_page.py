@@ -448,12 +448,11 @@ def test_card_answers_dla_or_gpu(board, show, width):
         board.finish(400 + number, 9, workload="b", device="dla0", **fields)
     board.finish(300, 9, workload="c", device="gpu", **{**figures(1, 2, 0.5), "model": "one.onnx"})
     tab = show(board.url, width=width)
-    card = tab.wait_for(text(".card"))
+    card = " ".join(tab.wait_for(text(".card")).split())
     for words in (
-        "The GPU is faster; the DLA takes less net energy per inference and frees the GPU.",
-        "GPU is 2.5 times faster",
-        "DLA0 takes 50 % less per inference",
-        "DLA0 frees 80.0 points of GPU load",
+        "On the DLA: 50 % less energy, 2.5 times the time, 80.0 points less GPU load",
+        "Time 3.00 ms more on the DLA (",
+        "Energy 15.0 mJ less on the DLA (",
         "5.00 ms",
         "15.0 mJ",
         "busy 80.0 %",
@@ -473,14 +472,14 @@ def test_card_answers_dla_or_gpu(board, show, width):
         (
             (3, 67, 0.9),
             (17, 124, 0.01),
-            "The GPU is faster and takes less net energy per inference; the DLA frees the GPU.",
+            "On the DLA: 85 % more energy, 5.7 times the time, GPU free",
         ),
         (
             (5, 67, 0.9),
             (4, 30, 0.0),
-            "The DLA is faster, takes less net energy per inference and frees the GPU.",
+            "On the DLA: 55 % less energy, 20 % less time, GPU free",
         ),
-        ((3, 30, 0.5), (3, 30, 0.5), None),
+        ((3, 30, 0.5), (3, 30, 0.5), "No difference between DLA and GPU is shown"),
     ],
 )
 def test_card_begins_with_what_its_verdicts_say_together(board, show, gpu, dla, words):
@@ -490,8 +489,31 @@ def test_card_begins_with_what_its_verdicts_say_together(board, show, gpu, dla, 
             board.finish(ago + number, 9, workload=device, device=device, **fields)
     tab = show(board.url)
     card = tab.wait_for(text(".card"))
-    assert tab.run(text(".card .conclusion")) == (words or "")
-    assert "no difference shown" in card or words
+    assert tab.run(text(".card .conclusion")) == words
+    assert ("no difference shown" in card) == (gpu == dla)
+
+
+def test_heading_says_what_will_stand_there_and_when(board, show):
+    """Before the first run, and until three runs each, a card counts the runs."""
+    board.sample(telemetry(0))
+    labels = {"model": "net.onnx", "batch": "1"}
+    board.live.set_workloads({"a": "gpu", "b": "dla0"}, {"a": labels, "b": labels})
+    board.due = {"a": 200.0, "b": 45.0}
+    tab = show(board.url)
+    card = tab.wait_for(text(".card"))
+    assert "Here will stand, after 3 runs on each: energy, time and GPU load" in card
+    assert "GPU 0 of 3 runs, next in 3 min" in card
+    assert "DLA0 0 of 3 runs, next in 4" in card
+    for number in range(3):
+        board.finish(90 - number, 1, workload="a", device="gpu", **figures(3, 67, 0.9))
+        if number < 2:
+            board.finish(80 - number, 1, workload="b", device="dla0", **figures(17, 124, 0.0))
+    card = tab.wait_for(f"{text('.card')}.includes('DLA0 2 of 3') && {text('.card')}")
+    assert "GPU 3 of 3 runs;" in card
+    board.finish(70, 1, workload="b", device="dla0", **figures(17, 124, 0.0))
+    tab.wait_for(f"{text('.card .conclusion')}.startsWith('On the DLA: 85 % more energy')")
+    assert "of 3 runs" not in tab.run(text(".card"))
+    assert tab.run(AUDIT) == []
 
 
 def test_board_without_a_dla_has_no_words_about_one(board, show):

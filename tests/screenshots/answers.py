@@ -5,7 +5,7 @@ from typing import Any
 
 # What a card of the status page compares; a goal without figures on one device has no verdict.
 GOALS = ("latency", "energy", "gpu")
-UNDECIDED = ("too_few_runs", "not_known")
+UNDECIDED = ("too_few_runs", "not_known", "not_sure")
 
 
 class NoAnswerError(Exception):

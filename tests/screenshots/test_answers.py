@@ -24,7 +24,7 @@ def test_decided_goals_are_complete():
     assert missing_answers([decided], ["resnet50"]) == []
 
 
-@pytest.mark.parametrize("answer", ["too_few_runs", "not_known"])
+@pytest.mark.parametrize("answer", ["too_few_runs", "not_known", "not_sure"])
 def test_undecided_goal_is_named(answer):
     undecided = model(latency="first", energy=answer, gpu="second")
     assert missing_answers([undecided], ["resnet50"]) == [f"resnet50: energy is {answer}"]

@@ -20,9 +20,11 @@ from ...daemon.measure.run_text import (
     watts,
     with_half,
 )
+from ...daemon.measure.verdict_text import GoalOfRuns, Verdict, conclusion_of
 from ...daemon.terminal import duration
+from ...parsers.values import DLAS
 from .accelerator_rows import rows_of
-from .document import Block, Facts, Heading, Items, ScriptArea, Table, Text, print_document
+from .document import Bars, Block, Facts, Heading, Items, ScriptArea, Table, Text, print_document
 from .layers import layer_blocks
 from .records import (
     BenchResult,
@@ -36,6 +38,7 @@ from .records import (
     Together,
 )
 from .saved_page import SIMULATED_NOTICE, flag_blocks, html_page, runs_table, timeline_of
+from .summary import GOALS
 from .sweep_page import sweep_blocks
 
 Samples = Callable[[int, int], WindowSlice]
@@ -132,9 +135,10 @@ def _model_blocks(
         blocks.append(Heading("Which one?"))
     else:
         blocks.append(Heading("Figures"))
-    if winners.items:
-        blocks.append(winners)
-    blocks += [_table(model, found), *_remarks(model)]
+    conclusion = _conclusion(model)
+    if conclusion is not None:
+        blocks.append(Text(conclusion, "conclusion"))
+    blocks += [*_bars(model), _table(model, found), *_remarks(model)]
     if found:
         blocks += [Heading("Beside published results", 3), _published_items(found)]
     if model.checks:
@@ -182,6 +186,56 @@ def _winners(model: ModelResult) -> Items:
             title, _, sentence = goal.sentence.partition(": ")
             winners.append((title, sentence))
     return Items(winners)
+
+
+def _bars(model: ModelResult) -> Iterator[Bars]:
+    """Yield each goal that was compared: the winner, and a bar per accelerator."""
+    for goal, decided in zip(GOALS, model.goals, strict=False):
+        if decided.difference is None:
+            continue
+        figures: dict[str, Figure] = {}
+        for result in model.accelerators:
+            figure = goal.read(result)
+            if figure is not None and result.may_win:
+                figures[result.device] = figure
+        longest = max(abs(figure.value) for figure in figures.values()) or 1.0
+        rows = []
+        for device, figure in figures.items():
+            rows.append((device, with_half(figure, goal.show), max(0.0, figure.value) / longest))
+        title = f"{goal.title}: no difference shown"
+        if decided.winner is not None:
+            title = f"{goal.title}: {decided.winner} wins"
+        yield Bars(title, rows, decided.sentence.partition(": ")[2])
+
+
+_SAME_GOALS: dict[str, GoalOfRuns] = {"latency": "latency", "energy": "energy", "gpu_freed": "gpu"}
+
+
+def _conclusion(model: ModelResult) -> str | None:
+    """Return the winners in the words of the status page, where a DLA core and the GPU are first.
+
+    Between two DLA cores these words say nothing.
+    """
+    verdicts = []
+    for goal, decided in zip(GOALS, model.goals, strict=False):
+        same_goal = _SAME_GOALS.get(goal.name)
+        values: dict[str, float] = {}
+        for result in model.accelerators:
+            figure = goal.read(result)
+            if figure is not None and result.device in (decided.winner, decided.runner_up):
+                values["dla" if result.device in DLAS else result.device] = figure.value
+        if same_goal is None or values.keys() != {"gpu", "dla"}:
+            continue
+        verdict = Verdict(
+            goal=same_goal,
+            answer="first",
+            better=decided.winner,
+            dla_value=values["dla"],
+            gpu_value=values["gpu"],
+            less_on_dla=Figure(value=values["gpu"] - values["dla"]),
+        )
+        verdicts.append(verdict)
+    return conclusion_of(verdicts)
 
 
 def _published_of(model: ModelResult, published: Sequence[Beside]) -> list[Beside]:

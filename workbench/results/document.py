@@ -74,13 +74,27 @@ class Front(NamedTuple):
     marks: Sequence[Mark]
 
 
+class Bars(NamedTuple):
+    """One goal as a bar per candidate; not in a terminal.
+
+    Attributes:
+        title: The goal and its winner.
+        rows: Name, figure as text, and length as a share of the longest.
+        note: The intervals.
+    """
+
+    title: str
+    rows: Sequence[tuple[str, str, float]]
+    note: str
+
+
 class ScriptArea(NamedTuple):
     """An area that a script of a saved page fills: ``timeline`` or ``run``; not in a terminal."""
 
     name: Literal["timeline", "run"]
 
 
-Block: TypeAlias = Heading | Text | Items | Table | Facts | Front | ScriptArea
+Block: TypeAlias = Heading | Text | Items | Table | Facts | Front | Bars | ScriptArea
 
 
 def print_document(blocks: Sequence[Block], stream: TextIO | None = None) -> None:

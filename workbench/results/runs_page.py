@@ -1,6 +1,6 @@
 """Stored runs and telemetry as one page of HTML: a stretch of time, or one run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,14 @@ from ...daemon.measure.blocks import Block, CorruptBlockError, decode
 from ...daemon.measure.figures import energy_of, mean_energy, mean_of_rounds, present
 from ...daemon.measure.report import RunReport
 from ...daemon.measure.run_text import joules, seconds, with_half
+from ...daemon.measure.verdict_text import noun_of
 from ...daemon.store.history import History
 from ...daemon.terminal import duration
-from ...daemon.web.status_page import is_shown
+from ...daemon.web.status_page import compare, is_shown
 from ...parsers.errors import UserError
-from .bench_page import board_facts, versions_line
+from .bench_page import board_facts, name_of, versions_line
 from .document import Block as Part
-from .document import Facts, Heading, ScriptArea, Table, Text
+from .document import Facts, Heading, Items, ScriptArea, Table, Text
 from .saved_page import SIMULATED_NOTICE, flag_blocks, html_page, runs_table, timeline_of, utc
 
 # Enough to see that the board was idle before and after.
@@ -38,12 +39,27 @@ def page_since(history: History, since_seconds: float, now_wall_ns: int) -> str:
         blocks.append(Text(f"Runs left out, since they cannot be read: {unreadable}.", "notice"))
     if not runs:
         blocks.append(Text(_why_no_run(history)))
+    blocks += _conclusions(compare(history, now_wall_ns)["models"])
     blocks += _over_time(timeline)
     if runs:
         blocks += [Heading("By workload"), _workloads(runs)]
         blocks += [Heading("Runs"), runs_table(runs), *flag_blocks(runs)]
         blocks += [ScriptArea("run"), Heading("Where"), Facts(_environment(runs[-1]))]
     return _page(title, blocks, runs, timeline)
+
+
+def _conclusions(models: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
+    """Yield the answers of the status page: DLA or GPU, by the last good runs of each model."""
+    for model in models:
+        if not model["verdicts"]:
+            continue
+        batch = f", batch {model['batch']}" if model["batch"] > 1 else ""
+        yield Heading(f"{name_of(model['model'])}{batch}: DLA or GPU?")
+        yield Text(model["conclusion"] or "No conclusion yet", "conclusion")
+        sentences = []
+        for verdict in model["verdicts"]:
+            sentences.append((noun_of(verdict["goal"]), verdict["sentence"]))
+        yield Items(sentences)
 
 
 def _runs_since(history: History, begin_wall_ns: int) -> tuple[list[RunReport], int]:

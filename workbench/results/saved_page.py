@@ -17,7 +17,7 @@ from ...daemon.measure.report import RunReport
 from ...daemon.measure.run_text import ABSENT, run_rows
 from ...daemon.web.status_page import STATIC, series_of
 from .caveats import explain_flag
-from .document import Block, Facts, Front, Heading, Items, ScriptArea, Table, Text
+from .document import Bars, Block, Facts, Front, Heading, Items, ScriptArea, Table, Text
 from .summary import foreign_processes
 
 SIMULATED_NOTICE = (
@@ -180,6 +180,8 @@ def _html_of(blocks: Iterable[Block]) -> Iterator[str]:
                 yield from _html_table(block)
             case Front():
                 yield _html_front(block)
+            case Bars():
+                yield from _html_bars(block)
             case ScriptArea(name):
                 yield f'<div id="{name}"></div>'
 
@@ -192,6 +194,16 @@ def _html_list(items: Items) -> Iterator[str]:
         else:
             yield f"<li>{escape(words)}</li>"
     yield "</ul>"
+
+
+def _html_bars(bars: Bars) -> Iterator[str]:
+    yield f"<h3>{escape(bars.title)}</h3>"
+    for name, figure, share in bars.rows:
+        rect = f'<rect y="3" height="8" width="{100 * share:.2f}%"/>'
+        drawn = f'<svg class="measure" aria-hidden="true">{rect}</svg>'
+        yield f'<p class="bar"><span class="name">{escape(name)}</span>{drawn}'
+        yield f"<span>{_unbroken(figure)}</span></p>"
+    yield f'<p class="under">{escape(bars.note)}</p>'
 
 
 def _html_facts(facts: Facts) -> Iterator[str]:
@@ -246,7 +258,10 @@ def _html_cell(table: Table, row: int, column: int) -> str:
         kinds.append("text")
     if cell == ABSENT:
         kinds.append("none")
-    # A number and its unit stay on one line.
-    unbroken = re.sub(r"(?<=[\d±]) (?=\S)", "&nbsp;", escape(cell))
     label = escape(table.columns[column])
-    return f'<td class="{" ".join(kinds)}" data-label="{label}">{unbroken}</td>'
+    return f'<td class="{" ".join(kinds)}" data-label="{label}">{_unbroken(cell)}</td>'
+
+
+def _unbroken(text: str) -> str:
+    """Return text for HTML in which a number and its unit stay on one line."""
+    return re.sub(r"(?<=[\d±]) (?=\S)", "&nbsp;", escape(text))

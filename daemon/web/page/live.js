@@ -38,6 +38,7 @@ let last = null;
 let failures = 0;
 let isGone = false;
 let runs = { in_flight: [], runs: [] };
+let compared = [];
 let older = [];
 let isAllShown = false;
 let mostShown = null;
@@ -132,7 +133,7 @@ async function lookAtRuns(status) {
   runsOf = { key, time, again: Math.max(0, runsOf.again - 1) };
   runs = await ask("api/v1/summaries", { limit: PAGE_RUNS });
   await lookAtBands(time);
-  models.take((await ask("api/v1/models")).models, status.board.dla_cores);
+  compared = (await ask("api/v1/models")).models;
   showRuns();
 }
 
@@ -212,6 +213,7 @@ function showStatus(status) {
   }
   title(status);
   workloads.take(status, runs.runs);
+  models.take(compared, status);
   const processes = processTable(status);
   at("processes-section").hidden = processes === null;
   at("processes").replaceChildren(processes ?? "");

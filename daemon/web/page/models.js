@@ -1,7 +1,7 @@
 // A card per model: the figures of its last good runs by device, and which device is better.
 
 import { make, marks, row, say, table } from "./dom.js";
-import { digits, joules, NOTHING, percent, seconds, SPACE } from "./words.js";
+import { digits, duration, joules, NOTHING, percent, seconds, SPACE } from "./words.js";
 
 const SHOWN = matchMedia("(max-width: 48rem)").matches ? 2 : 4;
 const DLA_USES = {
@@ -13,6 +13,8 @@ export function nameOf(model) {
   return model.replace(/^builtin:/, "").split("/").at(-1).replace(/\.\w+$/, "");
 }
 
+// The configuration has the name of a file, a run its path.
+const keyOf = ({ model, batch }) => `${model.split("/").at(-1)} ${batch}`;
 const upper = (device) => device.toUpperCase();
 const points = (ratio) => `${digits(100 * ratio)}${SPACE}points`;
 
@@ -22,80 +24,56 @@ function withHalf(figure, show) {
   if (figure.low === null || figure.value === 0) return show(figure.value);
   const longer = Math.max(figure.high - figure.value, figure.value - figure.low);
   const half = (100 * longer) / Math.abs(figure.value);
-  return `${show(figure.value)} ±${SPACE}${digits(half, 2)}${SPACE}%`;
+  return [`${show(figure.value)} `, make("small", {}, `±${SPACE}${digits(half, 2)}${SPACE}%`)];
 }
 
-const GOALS = {
-  latency: {
-    title: "Speed",
-    show: seconds,
-    verb: "is",
-    fewer: "faster",
-    more: "slower",
-    better: (device, factor) =>
-      factor < 1.5 ? `${device} takes ${digits(100 * (1 - 1 / factor), 2)} % less time` : `${device} is ${digits(factor, 2)} times faster`,
-  },
-  energy: {
-    title: "Energy",
-    show: joules,
-    verb: "takes",
-    fewer: "less",
-    more: "more",
-    better: (device, factor) => `${device} takes ${digits(100 * (1 - 1 / factor), 2)} % less per inference`,
-  },
-  gpu: { title: "GPU freed", show: points, better: null, verb: "frees", fewer: "", more: "added" },
-};
+const TITLES = { latency: "Time", energy: "Energy", gpu: "GPU load" };
+const RUNS_NEEDED = 3;
+const EXPECTED = "Here will stand, after 3 runs on each: energy, time and GPU load on the DLA, against the GPU";
 
-/** Return a verdict in words. */
-export function sentence(verdict) {
-  const { goal, answer, better, less_on_dla: less } = verdict;
-  const { show, better: words, verb, fewer, more } = GOALS[goal];
-  if (answer === "too_few_runs") return `${verdict.runs} of ${verdict.runs_needed} runs on each device`;
-  if (answer === "not_known") return "not known yet: the runs differ too much from each other";
-  // Below zero it is more on the DLA.
-  const end = (value) => `${show(Math.abs(value))} ${value < 0 ? more : fewer}`;
-  const range = `${end(less.high)} to ${end(less.low)}`;
-  if (better === null) return `no difference shown: the DLA ${verb} ${range}`;
-  if (words === null) {
-    return `${better === "gpu" ? "none: the DLA adds" : `${upper(better)} frees`} ${show(Math.abs(less.value))} of GPU load`;
-  }
-  const [worse, best] = better === "gpu" ? [verdict.dla_value, verdict.gpu_value] : [verdict.gpu_value, verdict.dla_value];
-  // Net energy may be about nothing; then no share of it means anything.
-  if (best <= 0) return `${upper(better)} takes less: the DLA ${verb} ${range}`;
-  return words(upper(better), worse / best);
-}
-
-/** Return what all verdicts of a model say together, in a sentence; null while none is decided. */
-export function conclusion({ verdicts, energy }) {
-  const words = { latency: "is faster", energy: `takes less ${energy} energy per inference`, gpu: "frees the GPU" };
-  const facts = { gpu: [], dla: [] };
-  for (const { goal, better } of verdicts) {
-    if (better === null || (goal === "gpu" && better === "gpu")) continue;
-    facts[better === "gpu" ? "gpu" : "dla"].push(words[goal]);
-  }
-  const parts = Object.entries(facts).filter(([, said]) => said.length > 0);
-  const sentences = parts.map(([device, said]) => {
-    const last = said.pop();
-    return `the ${device.toUpperCase()} ${said.length > 0 ? `${said.join(", ")} and ` : ""}${last}`;
+/** Return how many runs a comparison still needs, and when the next one is; null if it needs none. */
+function awaited(entries, workloads, time) {
+  const parts = workloads.map(({ workload, device, active_run: active, due }) => {
+    const runs = entries.find((one) => one.workload === workload)?.runs ?? 0;
+    const next = active ? "one running" : due === null ? "no start planned" : `next ${due <= time ? "now" : `in ${duration(due - time, 0)}`}`;
+    const more = runs < RUNS_NEEDED ? `, ${next}` : "";
+    return { runs, text: `${upper(device)} ${Math.min(runs, RUNS_NEEDED)} of ${RUNS_NEEDED} runs${more}` };
   });
-  if (sentences.length === 0) return null;
-  const whole = sentences.join("; ");
-  return `${whole[0].toUpperCase()}${whole.slice(1)}.`;
+  if (parts.every(({ runs }) => runs >= RUNS_NEEDED)) return null;
+  return parts.map(({ text }) => text).join("; ");
+}
+
+/** Return what the configuration compares: the workloads of a model and batch on GPU and DLA. */
+function plannedOf({ workloads }) {
+  const plans = new Map();
+  for (const one of workloads) {
+    if (one.model === null) continue;
+    const key = keyOf(one);
+    plans.set(key, [...(plans.get(key) ?? []), one]);
+  }
+  const isOn = (all, kind) => all.some(({ device }) => device.startsWith(kind));
+  return [...plans].filter(([, all]) => isOn(all, "gpu") && isOn(all, "dla"));
 }
 
 export class Models {
   constructor(section, place, more) {
-    Object.assign(this, { section, place, more, models: [], words: "", isAll: false });
+    Object.assign(this, { section, place, more, models: [], plans: new Map(), words: "", isAll: false });
     more.addEventListener("click", () => {
       this.isAll = true;
       this.#show();
     });
   }
 
-  /** Show models; a board without a DLA gets no words about one. */
-  take(models, dlaCores) {
-    this.models = models;
-    this.hasDla = dlaCores !== 0 || models.some((one) => one.entries.some((entry) => entry.device.startsWith("dla")));
+  /** Show models, also those of which the first run is still to come; a board without a DLA gets no words about one. */
+  take(models, status) {
+    const known = new Set(models.map(keyOf));
+    this.plans = new Map(plannedOf(status));
+    this.status = status;
+    this.models = [...models];
+    for (const [key, [{ model, batch }]] of this.plans) {
+      if (!known.has(key)) this.models.push({ model, batch, entries: [], verdicts: [], conclusion: null, left_out: 0 });
+    }
+    this.hasDla = status.board.dla_cores !== 0 || this.models.some((one) => one.entries.some((entry) => entry.device.startsWith("dla")));
     say(this.section.querySelector("h2"), this.hasDla ? "DLA or GPU?" : "Models");
     this.#show();
   }
@@ -112,14 +90,21 @@ export class Models {
         .join(" ").toLowerCase().includes(this.words),
     );
     const shown = this.isAll ? found : found.slice(0, SHOWN);
+    const waits = shown.map((one) => {
+      const plan = this.plans.get(keyOf(one));
+      return plan === undefined ? null : awaited(one.entries, plan, this.status.time);
+    });
     this.section.hidden = this.models.length === 0;
-    this.place.replaceChildren(...shown.map((one) => card(one, this.hasDla)));
     this.more.hidden = shown.length === found.length;
     say(this.more, `Show all ${found.length} models`);
+    const key = JSON.stringify([shown, waits]);
+    if (key === this.key) return;
+    this.key = key;
+    this.place.replaceChildren(...shown.map((one, index) => card(one, this.hasDla, waits[index])));
   }
 }
 
-function card(model, hasDla) {
+function card(model, hasDla, wait) {
   const heads = ["device", "median latency", `${model.energy} energy each`, "GPU load", ...(hasDla ? ["GPU freed", "own DLA core"] : [])];
   const places = model.entries.map((entry) => entry.device);
   const rows = model.entries.map((entry) => {
@@ -141,22 +126,25 @@ function card(model, hasDla) {
   made.setAttribute("aria-label", `${nameOf(model.model)} by device`);
   made.querySelector("tbody").append(...rows);
   const title = [nameOf(model.model), model.batch > 1 && `batch ${model.batch}`].filter(Boolean).join(", ");
-  const said = model.verdicts.map((verdict) =>
-    make("li", { class: verdict.better === null ? "even" : verdict.better === "gpu" ? "gpu" : "dla" },
-      make("b", {}, GOALS[verdict.goal].title), " ", make("span", {}, sentence(verdict))),
-  );
-  const concluded = conclusion(model);
+  const said = model.verdicts
+    .filter(({ answer }) => wait === null || answer !== "too_few_runs")
+    .map(({ goal, better, sentence }) =>
+      make("li", { class: better === null ? "even" : better === "gpu" ? "gpu" : "dla" },
+        make("b", {}, TITLES[goal]), " ", make("span", {}, sentence)),
+    );
   const has = (kind) => places.some((device) => device.startsWith(kind));
   const other = has("dla") && !has("gpu") ? "gpu" : has("gpu") && !has("dla") ? "dla0" : null;
-  if (other && hasDla) said.push(make("li", { class: "even" }, `Nothing to compare with: no good run on ${upper(other)}.`));
+  if (other && hasDla && wait === null) said.push(make("li", { class: "even" }, `Nothing to compare with: no good run on ${upper(other)}.`));
   const flags = [...new Set(model.entries.flatMap((entry) => Object.keys(entry.flags)))];
   return make(
     "article",
     { class: "card", "aria-label": title },
     make("h3", { title: model.model }, title),
-    concluded === null ? null : make("p", { class: "conclusion" }, concluded),
-    make("ul", { class: "verdicts" }, ...said),
-    made,
+    model.conclusion === null ? null : make("p", { class: "conclusion" }, model.conclusion),
+    model.conclusion === null && wait !== null ? make("p", { class: "conclusion even" }, EXPECTED) : null,
+    wait === null ? null : make("p", { class: "under" }, wait),
+    said.length > 0 ? make("ul", { class: "verdicts" }, ...said) : null,
+    model.entries.length > 0 ? made : null,
     model.left_out > 0 ? make("p", { class: "under" }, `${model.left_out} runs in another power mode or clock setting are left out.`) : null,
     flags.length > 0 ? make("p", { class: "flags" }, ...marks(flags)) : null,
   );

@@ -1,0 +1,131 @@
+"""The text of a comparison of DLA and GPU: a sentence per goal, and what they say together.
+
+The status page, the report and the page of a benchmark all print these words.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
+
+from ...parsers.records import Record
+from .report import Figure
+from .run_text import digits, joules, points, seconds
+from .winner import Judgement
+
+GoalOfRuns = Literal["energy", "latency", "gpu"]
+# A model on the DLA that leaves so much of the GPU to others leaves it free.
+_FREE_RATIO = 0.05
+_TIMES = 2.0
+
+
+class _Words(NamedTuple):
+    noun: str
+    show: Callable[[float], str]
+
+
+# In the order of the conclusion.
+_WORDS: dict[GoalOfRuns, _Words] = {
+    "energy": _Words("energy", joules),
+    "latency": _Words("time", seconds),
+    "gpu": _Words("GPU load", points),
+}
+
+
+class Verdict(Record):
+    """One goal of one model: the best DLA core against the GPU.
+
+    Attributes:
+        better: The device with the lower figure, if that is sure.
+        dla: Name of the workload; ``gpu`` likewise.
+        dla_value: Mean in seconds, in joules per inference, or as load of the GPU.
+        less_on_dla: ``gpu_value`` less ``dla_value``, with its interval.
+    """
+
+    goal: GoalOfRuns
+    answer: str
+    better: str | None
+    runs: int = 0
+    runs_needed: int = 0
+    dla: str = ""
+    gpu: str = ""
+    dla_value: float
+    gpu_value: float
+    less_on_dla: Figure
+
+
+def lower_device(judgement: Judgement, gpu: str, dla: str) -> str | None:
+    """Return which of the two devices has the lower figure, the GPU being the first; or None."""
+    return {"first": gpu, "second": dla}.get(judgement.answer)
+
+
+def noun_of(goal: GoalOfRuns) -> str:
+    """Return what the goal is about: ``energy``, ``time`` or ``GPU load``."""
+    return _WORDS[goal].noun
+
+
+def sentence_of(verdict: Verdict) -> str:
+    """Return what is known of one goal: the difference with its interval, or why there is none.
+
+    >>> gap = Figure(value=-0.01, low=-0.012, high=-0.008)
+    >>> verdict = Verdict(
+    ...     goal="latency", answer="first", better="gpu", dla_value=0.02, gpu_value=0.01,
+    ...     less_on_dla=gap,
+    ... )
+    >>> sentence_of(verdict)
+    '10.0 ms more on the DLA (8.00 ms to 12.0 ms)'
+    """
+    gap, show = verdict.less_on_dla, _WORDS[verdict.goal].show
+    if verdict.answer == "too_few_runs":
+        return f"{verdict.runs} of {verdict.runs_needed} runs on each device"
+    if verdict.answer == "not_known" or gap.low is None or gap.high is None:
+        return "not known yet: the runs differ too much from each other"
+    if verdict.answer == "no_difference":
+        ends = f"{show(abs(gap.high))} less to {show(abs(gap.low))} more"
+        return f"no difference shown: {ends} on the DLA"
+    low, high = sorted((abs(gap.low), abs(gap.high)))
+    more = "less" if gap.value > 0 else "more"
+    words = f"{show(abs(gap.value))} {more} on the DLA ({show(low)} to {show(high)})"
+    if verdict.answer == "not_sure":
+        return f"not sure yet: {words}; one more run could change this"
+    return words
+
+
+def conclusion_of(verdicts: Iterable[Verdict]) -> str | None:
+    """Return what the verdicts say together; None while none is decided.
+
+    >>> gap = Figure(value=-0.01, low=-0.012, high=-0.008)
+    >>> verdict = Verdict(
+    ...     goal="latency", answer="first", better="gpu", dla_value=0.02, gpu_value=0.01,
+    ...     less_on_dla=gap,
+    ... )
+    >>> conclusion_of([verdict])
+    'On the DLA: 2.0 times the time'
+    """
+    verdicts = sorted(verdicts, key=lambda verdict: [*_WORDS].index(verdict.goal))
+    known, unknown = [], []
+    for verdict in verdicts:
+        noun = noun_of(verdict.goal)
+        if verdict.better is not None:
+            known.append(_claim(verdict, noun))
+        elif verdict.answer != "no_difference":
+            unknown.append(f"{noun} not known yet")
+    if known:
+        return "On the DLA: " + ", ".join([*known, *unknown])
+    if unknown or not verdicts:
+        return None
+    return "No difference between DLA and GPU is shown"
+
+
+def _claim(verdict: Verdict, noun: str) -> str:
+    """Return how the DLA differs, for a goal that is decided."""
+    dla, gpu = verdict.dla_value, verdict.gpu_value
+    more = "more" if verdict.better == "gpu" else "less"
+    if verdict.goal == "gpu":
+        if more == "less" and dla <= _FREE_RATIO:
+            return "GPU free"
+        return f"{points(abs(gpu - dla))} {more} {noun}"
+    # Net energy may be about nothing; then no share of it means anything.
+    if gpu <= 0 or dla <= 0:
+        return f"{more} {noun}"
+    if dla / gpu >= _TIMES:
+        return f"{digits(dla / gpu, 2)} times the {noun}"
+    return f"{digits(100 * abs(dla / gpu - 1), 2)} % {more} {noun}"
