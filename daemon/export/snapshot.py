@@ -127,6 +127,7 @@ class WorkloadState:
     unsuccessful: int = 0
     active_run: str | None = None
     last_good: RunReport | None = None
+    last_failure: RunReport | None = None
     cold_start: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -294,7 +295,10 @@ class LiveState:
                 state = replace(state, failures=0, unsuccessful=0, last_good=report)
             elif report.outcome in _FAILURES:
                 state = replace(
-                    state, failures=state.failures + 1, unsuccessful=state.unsuccessful + 1
+                    state,
+                    failures=state.failures + 1,
+                    unsuccessful=state.unsuccessful + 1,
+                    last_failure=report,
                 )
             elif report.outcome == "skipped" and report.skip_reason != "guard_duty":
                 state = replace(state, unsuccessful=state.unsuccessful + 1)

@@ -30,6 +30,7 @@ from ..store.store import Store
 from ..web.application import Serving, make_app
 from ..web.authentication import Gate, host_names, read_token, write_token
 from ..web.server import serve, url_of
+from ..web.troubles import TroubleWatch
 from .device_thread import ExecutorThread, RunQueues
 from .scheduler import Guard, Now, Refusal, Scheduler
 
@@ -163,6 +164,7 @@ class Service:
         self._board_root: Path | None = None
         self._scheduler = Scheduler((), self._now())
         self._watchdog = Watchdog(watchdog_seconds())
+        self._troubles = TroubleWatch()
         self._reloaded = ""
         self._failure: str | None = None  # of a vital thread
         self._end_serving: Callable[[], object] = lambda: None
@@ -234,6 +236,7 @@ class Service:
             clock=self._clock,
             problem=self.problem,
             note=self.note,
+            troubles=self._troubles,
             rule=lambda: self.session.energy.rule,
             next_due=lambda: {workload.name: due_ns for workload, due_ns in self.planned()},
             start_run=self.start_run,
@@ -463,6 +466,8 @@ class Service:
                 if now_ns - done_ns[chore] > period_ns:
                     done_ns[chore] = now_ns
                     chore()
+            # Also where no page asks: a reader is told since when a trouble is there.
+            self._troubles.look(self.live.snapshot, now_ns, self._clock.wall_ns())
             telemetry_problem: str | None = None
             if self.config.telemetry.settings.is_kept_alive:
                 telemetry_problem = self._telemetry_problem()

@@ -12,7 +12,7 @@ import math
 import sqlite3
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from itertools import islice
 from typing import Any, TypeAlias, get_args
@@ -42,6 +42,7 @@ from ..store.history import History, samples_since
 from .authentication import carries_token
 from .present import Present
 from .status_page import STATIC, bands, compare, page_response, series, summaries
+from .troubles import TroubleWatch
 
 _STEPS_AT_MOST = 2000
 _RUN_BODY_AT_MOST = 16 * 1024
@@ -187,6 +188,7 @@ class Serving:
     next_due: Callable[[], Mapping[str, int]] = dict
     not_stored: Callable[[], list[dict[str, Any]]] = list
     compatibility: Collection[Tool] = ()
+    troubles: TroubleWatch = field(default_factory=TroubleWatch)
     body_seconds: float = 10.0
 
 
@@ -230,7 +232,7 @@ async def _answer_error(_: Request, error: Exception) -> Response:
 class _Routes:
     def __init__(self, serving: Serving) -> None:
         self.serving = serving
-        self._present = Present(serving.timeline)
+        self._present = Present(serving.timeline, serving.troubles)
         self._page = Page(lambda: serving.live.snapshot, serving.clock.monotonic_ns)
         self._samples = asyncio.Semaphore(_SAMPLES_STREAMS)
         self._charts = asyncio.Semaphore(_PAGE_STREAMS)
@@ -491,7 +493,9 @@ class _Routes:
             "time": "number",
             "version": "string",
             "simulated": "boolean",
-            **dict.fromkeys(("board", "now", "limits", "trips", "companions", "store"), "object"),
+            **dict.fromkeys(
+                ("board", "vital", "now", "limits", "trips", "companions", "store"), "object"
+            ),
             **dict.fromkeys(
                 ("total_rails", "troubles", "processes", "sources", "workloads", "compatibility"),
                 "array",

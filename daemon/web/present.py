@@ -8,11 +8,12 @@ from ...collectors.board.boards import identify
 from ...parsers import signals
 from ...parsers.rails import RailRule
 from ..export.snapshot import Snapshot, SourceState, WorkloadState
+from ..measure.dla import by_core
 from ..measure.processes import DLA_SECONDS, dla_seconds
 from ..measure.report import Environment, RunReport, Span
 from ..measure.timeline import Timeline
-from ..measure.utilization import clock_figures
-from .troubles import find_troubles
+from ..measure.utilization import clock_figures, gate_figures, load_figures, zone_figures
+from .troubles import TroubleWatch
 
 _NOW = {
     "ram_used": signals.RAM_USED,
@@ -39,8 +40,9 @@ _DLA_PROCESS_NS = 10_000_000_000
 class Present:
     """Makes the answer, from a snapshot and from the latest samples."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, troubles: TroubleWatch) -> None:
         self._timeline = timeline
+        self._troubles = troubles
 
     def document(
         self,
@@ -58,7 +60,7 @@ class Present:
         if not is_fresh:
             # They are read at a line of the source: without one nothing is known of them.
             companions = dict.fromkeys(companions)
-        troubles = find_troubles(snapshot, is_fresh=is_fresh)
+        troubles = self._troubles.look(snapshot, now_ns, wall_ns)
         return {
             "time": wall_ns / 1e9,
             "version": __version__,
@@ -67,6 +69,7 @@ class Present:
             | _fields(environment, "module l4t jetpack power_mode clocks_locked"),
             "total_rails": [] if rule is None else list(rule.total),
             "troubles": [trouble._asdict() for trouble in troubles],
+            "vital": _vital(values, rule, _shutdown_temperatures(snapshot)),
             "now": _values_now(values),
             "processes": self._processes(snapshot, values, now_ns),
             "limits": {"power_watts": snapshot.limits.power_watts},
@@ -116,6 +119,49 @@ def _values_now(values: Mapping[str, float]) -> dict[str, Mapping[str, float]]:
             clocks[name] = column[0]
     now["clocks"] = clocks
     return now
+
+
+# The source of a core's load by how much it sees, with the words for it.
+_DLA_LOADS = (
+    (signals.DLA_BUSY, "busy"),
+    (signals.DLA_LOAD, "busy"),
+    (signals.DLA_FIRMWARE_LOAD, "busy when asked"),
+    (signals.DLA_POWERED, "powered"),
+)
+
+
+def _vital(
+    values: Mapping[str, float], rule: RailRule | None, trips: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the figures that a reader in a hurry needs; null where a value is not known.
+
+    They are the power of the module, the loads of the GPU and of each DLA core (share and what it
+    is), and the hottest zone with the temperature at which the board shuts down.
+    """
+    columns = {column: [value] for column, value in values.items()}
+    rails = signals.RAIL_POWER.by_label(values)
+    module = None
+    if rule is not None and all(rail in rails for rail in rule.total):
+        module = sum(rails[rail] for rail in rule.total)
+    dla: dict[str, tuple[float, str]] = {}
+    for core, (_, gate) in gate_figures(columns).items():
+        dla[core] = (gate[0], "on")
+    for signal, word in reversed(_DLA_LOADS):
+        for core, load in by_core(signal, columns).items():
+            dla[core] = (load[0], word)
+    gpu = load_figures(columns).get("gpu")
+    zones = {zone: column[0] for zone, (_, column) in zone_figures(columns).items()}
+    hottest = None
+    if zones:
+        zone = max(zones, key=lambda name: zones[name])
+        limit = trips.get(zone, min(trips.values(), default=None))
+        hottest = {"zone": zone, "celsius": zones[zone], "shutdown_celsius": limit}
+    return {
+        "module_watts": module,
+        "gpu_ratio": None if gpu is None else gpu.column[0],
+        "dla": dict(sorted(dla.items())),
+        "hottest": hottest,
+    }
 
 
 def _shutdown_temperatures(snapshot: Snapshot) -> dict[str, float]:

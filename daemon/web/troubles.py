@@ -6,6 +6,7 @@ is judged by those rules only.
 """
 
 import re
+import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,28 +23,62 @@ _SEVERITIES = ("critical", "warning")
 
 
 class Trouble(NamedTuple):
-    """One line: the alert that has the same condition, its severity here, and a sentence."""
+    """One trouble of one part.
+
+    Attributes:
+        alert: The alert that has the same condition; ``severity`` likewise.
+        cause: Troubles of one cause are one line of the page, such as a hot board.
+        part: The zone, clock, workload or companion that has it.
+        run_id: The last failed run.
+        since: Wall time in seconds since when the daemon sees it.
+    """
 
     alert: str
     severity: str
     text: str
+    cause: str
+    part: str = ""
+    run_id: str | None = None
+    since: float | None = None
 
 
-def find_troubles(snapshot: Snapshot, *, is_fresh: bool) -> list[Trouble]:
-    """Return the present troubles, the most severe first.
+class TroubleWatch:
+    """Remembers since when each trouble is there. Its methods may be called from any thread.
+
+    >>> TroubleWatch().look(Snapshot(), now_ns=0, wall_ns=0)
+    []
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str, str], float] = {}
+        self._lock = threading.Lock()
+
+    def look(self, snapshot: Snapshot, now_ns: int, wall_ns: int) -> list[Trouble]:
+        """Return the present troubles, the most severe first, then the oldest."""
+        is_fresh = any(source.is_fresh(now_ns) for source in snapshot.sources)
+        found = []
+        with self._lock:
+            for trouble in find_troubles(snapshot, is_fresh=is_fresh):
+                since = self._since.get((trouble.alert, trouble.part), wall_ns / 1e9)
+                found.append(trouble._replace(since=since))
+            self._since = {(one.alert, one.part): one.since or 0.0 for one in found}
+        return sorted(found, key=lambda one: (_SEVERITIES.index(one.severity), one.since))
+
+
+def find_troubles(snapshot: Snapshot, *, is_fresh: bool) -> Iterator[Trouble]:
+    """Yield the present troubles.
 
     ``Serving.problem`` has the reasons for which the daemon is not ready.
 
     Args:
         is_fresh: Whether a source still describes the machine. Old values show no present trouble.
     """
-    troubles = list(_failing_workloads(snapshot))
+    yield from _failing_workloads(snapshot)
     if is_fresh:
-        troubles.extend(_hot_zones(snapshot))
-        troubles.extend(_throttled_clocks(snapshot))
-        troubles.extend(_low_memory(snapshot))
-        troubles.extend(_silent_companions(snapshot))
-    return sorted(troubles, key=lambda trouble: _SEVERITIES.index(trouble.severity))
+        yield from _hot_zones(snapshot)
+        yield from _throttled_clocks(snapshot)
+        yield from _low_memory(snapshot)
+        yield from _silent_companions(snapshot)
 
 
 def _hot_zones(snapshot: Snapshot) -> Iterator[Trouble]:
@@ -51,13 +86,14 @@ def _hot_zones(snapshot: Snapshot) -> Iterator[Trouble]:
         trip = snapshot.trips_celsius.get((zone, "critical"))
         if trip is not None and celsius > trip - NEAR_TRIP_CELSIUS:
             text = f"{zone} is at {celsius:.1f} °C; the board shuts down at {trip:.1f} °C"
-            yield Trouble("TegraTemperatureCritical", "critical", text)
+            yield Trouble("TegraTemperatureCritical", "critical", text, "heat", zone)
 
 
 def _throttled_clocks(snapshot: Snapshot) -> Iterator[Trouble]:
     for kind, is_active in sorted(signals.THROTTLE_ACTIVE.by_label(snapshot.values).items()):
         if is_active and re.fullmatch(HEAT_KINDS, kind):
-            yield Trouble("TegraThermalThrottled", "warning", f"throttled by {kind} now")
+            text = f"throttled by {kind} now"
+            yield Trouble("TegraThermalThrottled", "warning", text, "heat", kind)
 
 
 def _low_memory(snapshot: Snapshot) -> Iterator[Trouble]:
@@ -70,17 +106,21 @@ def _low_memory(snapshot: Snapshot) -> Iterator[Trouble]:
         available = total - used
     if available is not None and available / total < LOW_MEMORY_RATIO:
         text = f"{100 * available / total:.1f} % of the memory is available"
-        yield Trouble("TegraMemoryLow", "warning", text)
+        yield Trouble("TegraMemoryLow", "warning", text, "memory")
 
 
 def _silent_companions(snapshot: Snapshot) -> Iterator[Trouble]:
     for name, is_up in snapshot.companions_up.items():
         if not is_up:
-            yield Trouble("TegrascopeCompanionDown", "warning", f"{name} returns no data")
+            text = f"{name} returns no data"
+            yield Trouble("TegrascopeCompanionDown", "warning", text, "source", name)
 
 
 def _failing_workloads(snapshot: Snapshot) -> Iterator[Trouble]:
     for state in snapshot.workloads.values():
         if state.failures >= FAILURES:
-            text = f"the last {state.failures} runs of {state.workload} failed"
-            yield Trouble("TegraInferenceFailing", "warning", text)
+            text, run_id = f"the last {state.failures} runs of {state.workload} failed", None
+            if state.last_failure is not None:
+                text += f": {state.last_failure.reason}"
+                run_id = state.last_failure.run_id
+            yield Trouble("TegraInferenceFailing", "warning", text, "runs", state.workload, run_id)

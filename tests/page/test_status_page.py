@@ -348,7 +348,9 @@ def test_daemon_that_dies_is_told_and_left_in_peace(board, show):
     assert " up" not in tab.run("document.getElementById('health').innerText")
     tab.wait_for(f"{told('module')} === '–'")
     tab.wait_for("document.getElementById('now').childElementCount === 0")
-    assert tab.run("document.getElementById('troubles').innerText") == ""
+    assert "sysfs returns no data since" in tab.run(text("#troubles"))
+    assert tab.run(text("#as-of")).startswith("Troubles as of ")
+    assert tab.run(text("#vitals")) == ""
     assert tab.run("document.querySelectorAll('tr.running').length") == 0
     assert tab.run("document.getElementById('workloads').innerText").count("not known") == 1
     assert tab.run("document.getElementById('runs').innerText").count("not known") == 1
@@ -436,6 +438,9 @@ def figures(milliseconds, millijoules, gpu, **loads):
 def text(element):
     """Return an expression for the words of an element."""
     return f"(document.querySelector({element!r})?.innerText ?? '').replaceAll('\\u00a0', ' ')"
+
+
+OPEN_NOW = "document.querySelector('#more-now').open = true"
 
 
 @pytest.mark.parametrize("width", [1280, 1000, 390])
@@ -533,7 +538,7 @@ def test_board_without_a_dla_has_no_words_about_one(board, show):
     board.finish(20, 9, workload="a", device="gpu", **figures(2, 30, 0.9))
     tab = show(board.url)
     assert "2.00 ms" in tab.wait_for(text(".card"))
-    now = " ".join(tab.wait_for(text("#now")).split())
+    now = " ".join(tab.wait_for(f"({OPEN_NOW}, {text('#now')})").split())
     assert "GPU load by NVML" in now
     assert "GPU power by NVML 48.5 W" in now
     assert "GPU memory 4.00 GiB ollama 3.00 GiB, other 1.00 GiB" in now
@@ -563,11 +568,15 @@ def test_danger_is_marked(board, show):
     board.live.update(trips_celsius=trips, limits=limits, store_free_bytes=0)
     tab = show(board.url)
     troubles = tab.wait_for(text("#troubles"))
-    for words in (
-        "cpu is at 103.0 °C; the board shuts down at 104.5 °C",
-        "throttled by gpu_thermal now",
-    ):
-        assert words in troubles
+    # One cause is one line: its parts are a click away.
+    assert "critical" in troubles.lower()
+    assert "2 signs of heat since " in troubles
+    assert "cpu is at 103.0 °C; the board shuts down at 104.5 °C, and 1 more" in troubles
+    assert tab.run("document.querySelector('#troubles a').hash") == "#temperature"
+    tab.run("document.querySelector('#troubles details').open = true")
+    assert "throttled by gpu_thermal now since " in tab.run(text("#troubles"))
+    hottest = " ".join(tab.run(text("#vitals li:last-child.bad")).split())
+    assert hottest == "hottest: cpu 103.0 °C shuts down at 104.5 °C"
     assert tab.run("document.title").startswith("⚠ ")
     tab.wait_for(path("celsius/cpu"))
     tab.run("document.querySelector('#temperature .stage').focus()")
@@ -580,7 +589,7 @@ def test_danger_is_marked(board, show):
     assert tab.run("document.querySelector('#health .bad').innerText") == "0\u00a0GiB free"
     assert "store down" in tab.run(text("#health"))
     tile = tab.wait_for(
-        "[...document.querySelectorAll('#now .warn')].map(li => li.innerText).join()"
+        "[...document.querySelectorAll('#danger .warn')].map(li => li.innerText).join()"
     )
     assert "throttled by gpu_thermal" in tile
     assert "2 times in 15 min, the last" in tile.replace("\u00a0", " ")
@@ -627,7 +636,8 @@ def test_board_now_has_memory_cores_clocks_and_fan(board, show):
     board.interval = 60.0
     board.fill(lambda _: values, 30, 0.5, 0.5)
     tab = show(board.url)
-    now = tab.wait_for(text("#now"))
+    now = tab.wait_for(f"({OPEN_NOW}, {text('#now')})")
+    now += tab.run(text("#danger"))
     for words in (
         "7.80 GiB of 8.00 GiB",
         "205 MiB available",
@@ -642,7 +652,7 @@ def test_board_now_has_memory_cores_clocks_and_fan(board, show):
         "engines on NVDEC",
     ):
         assert words in " ".join(now.split()), words
-    assert tab.run("document.querySelector('#now li').className") == "bad"
+    assert tab.run("document.querySelector('#danger li').className") == "bad"
     assert tab.run(path("bytes/ram")).startswith("M")
     assert tab.run(path("bytes/gpu")).startswith("M")
     assert tab.run(path("hertz/gpu")).startswith("M")
@@ -677,6 +687,46 @@ def test_workloads_have_a_row_and_a_filter(board, show):
     tab.wait_for(f"{rows}.length === 1")
     assert tab.run(text("#filtered")) == "1 of 2 workloads"
     tab.wait_for("document.querySelectorAll('#runs tbody tr').length === 2")
+
+
+def test_forty_failing_workloads_are_one_line_and_ten_rows(board, show):
+    """The line has the time, the reason and the last failed run; a click shows all rows."""
+    board.fill(telemetry, 30, 1, 1.0)
+    for number in range(40):
+        for ago in (300, 200):
+            board.finish(
+                ago - number, 1, workload=f"w{number:02}", outcome="failed", reason="no engine"
+            )
+    board.begin(5, workload="w00")
+    tab = show(board.url, width=390)
+    troubles = tab.wait_for(text("#troubles"))
+    assert troubles.count("no engine") == 1
+    assert "40 workloads fail since " in troubles
+    rows = "document.querySelectorAll('#workloads tbody tr')"
+    tab.wait_for(f"{rows}.length === 10")
+    assert tab.run(text("#filtered")) == "10 of 40 workloads"
+    assert "failing, runs again" in tab.run(text("#workloads"))
+    assert tab.run("getComputedStyle(document.querySelector('#workloads')).overflowY") == "visible"
+    tab.run("document.querySelector('#troubles details').open = true")
+    links = "[...document.querySelectorAll('#troubles li li a')].map(a => a.textContent)"
+    assert tab.run(links) == ["last failed run"] * 40
+    assert tab.run(AUDIT) == []
+    tab.run("document.getElementById('more-workloads').click()")
+    tab.wait_for(f"{rows}.length === 40")
+    # A page that shows it anew each second leaves open what the reader opened.
+    assert tab.run("document.querySelector('#troubles details').open")
+
+
+def test_board_in_four_figures_comes_first(board, show):
+    board.interval = 60.0
+    board.fill(telemetry, 30, 1, 1.0)
+    board.live.update(trips_celsius={("zone5", "critical"): 104.5})
+    tab = show(board.url)
+    words = " ".join(tab.wait_for(text("#vitals")).split())
+    assert words == (
+        "module 12.0 W GPU 25.0 % DLA0 75.0 % busy hottest: zone5 45.0 °C shuts down at 104.5 °C"
+    )
+    assert tab.run("document.querySelector('#vitals').getBoundingClientRect().bottom") < 300
 
 
 def test_lanes_have_all_runs_of_the_time_shown(board, show):

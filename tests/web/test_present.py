@@ -12,6 +12,7 @@ from tegrascope.daemon.measure.report import RunReport
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.web import troubles
 from tegrascope.daemon.web.present import Present
+from tegrascope.daemon.web.troubles import TroubleWatch
 from tegrascope.parsers.tegrastats import parse_line
 from tests.monitoring.rule_files import alerts
 
@@ -27,7 +28,7 @@ class Board:
 
     def __init__(self):
         self.live = LiveState(Snapshot())
-        self.present = Present(Timeline())
+        self.present = Present(Timeline(), TroubleWatch())
 
     def sample(self, ago=0, given=(), **values):
         named = {name.replace("__", "."): value for name, value in values.items()} | dict(given)
@@ -178,6 +179,48 @@ def test_alert_has_its_line(board, alert, reason, _):
 def test_line_of_an_alert_needs_its_condition(board, alert, _, no_reason):
     no_reason(board)
     assert alert not in [one["alert"] for one in board.document()["troubles"]]
+
+
+def test_trouble_has_the_time_since_which_the_daemon_sees_it(board):
+    """Its text may change meanwhile; when it has ended, the next one begins anew."""
+    watch = TroubleWatch()
+
+    def look(celsius, second):
+        board.sample(temperatures_celsius__cpu=celsius)
+        return watch.look(board.live.snapshot, NOW, second * S)
+
+    board.live.update(trips_celsius={("cpu", "critical"): 104.5})
+    assert look(50.0, 1) == []
+    assert [one.since for one in look(103.0, 2)] == [2.0]
+    (later,) = look(104.0, 9)
+    assert (later.since, later.cause) == (2.0, "heat")
+    assert "104.0" in later.text
+    assert look(50.0, 10) == []
+    assert [one.since for one in look(103.0, 11)] == [11.0]
+
+
+def test_failing_workload_names_reason_and_run(board):
+    for reason in ("first", "second"):
+        end(board, "failed", reason=reason)
+    (found,) = board.document()["troubles"]
+    assert found["text"].endswith(" failed: second")
+    assert found["run_id"]
+
+
+def test_vital_figures_are_null_where_a_value_is_not_known(board):
+    board.sample(gpu__utilization_ratio=0.5, temperatures_celsius__cpu=50.0, dla__0__on=1.0)
+    vital = board.document()["vital"]
+    assert vital["module_watts"] is None
+    assert vital["gpu_ratio"] == 0.5
+    assert vital["dla"] == {"dla0": (1.0, "on")}
+    assert vital["hottest"] == {"zone": "cpu", "celsius": 50.0, "shutdown_celsius": None}
+    rails = {f"rails.{name}.instant_watts": 2.0 for name in RAILS}
+    board.sample(given=rails)
+    assert board.document()["vital"]["module_watts"] == 2.0 * len(RULE.total)
+    board.sample(ago=100, given=rails)
+    assert board.document()["vital"] == {
+        "module_watts": None, "gpu_ratio": None, "dla": {}, "hottest": None,
+    }  # fmt: skip
 
 
 def test_docs_list_the_alerts_that_have_a_line():

@@ -1,7 +1,7 @@
 // The board at this moment: memory, cores, clocks, fans, engines, throttling and processes.
 
 import { draw, make, table } from "./dom.js";
-import { ago, bytes, hertz, NOTHING, percent, watts } from "./words.js";
+import { ago, bytes, hertz, NOTHING, percent, SPACE, watts } from "./words.js";
 
 const CORE = 7;
 const TALL = 18;
@@ -33,6 +33,37 @@ function columns(loads) {
     ];
   });
   return draw("svg", { class: "gauge", width: loads.length * CORE, height: TALL, "aria-hidden": "true" }, ...bars);
+}
+
+// As in top: how near a zone is to the temperature at which the board shuts down.
+const NEAR_CELSIUS = 20;
+const AT_CELSIUS = 8;
+
+/** Return "bad" or "warn" for a zone near the temperature at which the board shuts down. */
+export function heatLevel(left) {
+  return left <= AT_CELSIUS ? "bad" : left <= NEAR_CELSIUS ? "warn" : "";
+}
+
+/** Return "bad" or "warn" for a power near its budget. */
+export function powerLevel(value, budget) {
+  return !budget ? "" : value > budget ? "bad" : value > 0.9 * budget ? "warn" : "";
+}
+
+/** Return the figures that a reader in a hurry needs: power, loads, and the hottest zone with its limit. */
+export function vitals({ vital, limits }) {
+  const { module_watts: power, gpu_ratio: gpu, dla, hottest } = vital;
+  const made = [];
+  const budget = limits.power_watts;
+  if (power !== null) made.push(tile("module", watts(power), { level: powerLevel(power, budget), more: budget ? `of ${watts(budget)}` : "" }));
+  if (gpu !== null) made.push(tile("GPU", percent(gpu)));
+  for (const [core, [ratio, word]] of Object.entries(dla)) made.push(tile(core.toUpperCase(), percent(ratio), { more: word }));
+  if (hottest !== null) {
+    const { zone, celsius, shutdown_celsius: trip } = hottest;
+    const limit = trip === null ? "no limit known" : `shuts down at ${trip.toFixed(1)}${SPACE}°C`;
+    const level = trip === null ? "" : heatLevel(trip - celsius);
+    made.push(tile(`hottest: ${zone}`, `${celsius.toFixed(1)}${SPACE}°C`, { level, more: limit }));
+  }
+  return made;
 }
 
 /** Return tiles of what is known. */

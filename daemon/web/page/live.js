@@ -1,13 +1,14 @@
 // The status page: asks once a second what is new, and shows the last minutes.
 
 import { ask } from "./api.js";
-import { lowLevel, processTable, tiles } from "./board_now.js";
+import { heatLevel, lowLevel, powerLevel, processTable, tiles, vitals } from "./board_now.js";
 import { Charts } from "./charts.js";
 import { explained, make, say, tell } from "./dom.js";
 import { bandOf, bandOfRow } from "./lanes.js";
 import { Models } from "./models.js";
 import { RunsTable } from "./runs_table.js";
 import { MODULE, Series } from "./series.js";
+import { Troubles } from "./troubles.js";
 import { bytes, clock, count, digits, duration, zone } from "./words.js";
 import { Workloads } from "./workloads.js";
 
@@ -19,17 +20,14 @@ const LEAST_SECONDS = 30;
 // A span and the step that gives it about 450 points.
 const STEPS = { 60: 0.2, 300: 1, 900: 2 };
 const LONGEST = 900;
-// As in top: how near a zone is to the temperature at which the board shuts down.
-const NEAR_CELSIUS = 20;
-const AT_CELSIUS = 8;
 const LOW_ROOM_BYTES = 100 * 2 ** 20;
-const LEVELS = { critical: "bad", warning: "warn", info: "told" };
 
 const at = (id) => document.getElementById(id);
 const charts = new Charts(at("charts"), at("cursor"));
 const runsTable = new RunsTable(at("runs"));
 const models = new Models(at("models-section"), at("models"), at("more-models"));
-const workloads = new Workloads(at("workloads-section"), at("workloads"), at("filtered"));
+const workloads = new Workloads(at("workloads-section"), at("workloads"), at("filtered"), at("more-workloads"));
+const troubles = new Troubles(at("troubles"), at("as-of"));
 const series = new Series();
 const isNarrow = matchMedia("(max-width: 48rem)");
 let span = 900;
@@ -80,9 +78,10 @@ function showCharts(status, now) {
     without: status.board.dla_cores === 0 ? "dla" : null,
   });
   const words = { 60: "1 min", 300: "5 min", 900: "15 min" }[span];
-  at("now").replaceChildren(
-    ...tiles(status, series.risen().map((one) => ({ ...one, last: now - one.last })), words),
-  );
+  const made = tiles(status, series.risen().map((one) => ({ ...one, last: now - one.last })), words);
+  // A figure that is bad is not folded away.
+  at("danger").replaceChildren(...made.filter((one) => one.className));
+  at("now").replaceChildren(...made.filter((one) => !one.className));
 }
 
 /** Return the limits that charts show. */
@@ -99,13 +98,8 @@ function levelsOf({ limits, trips, now }) {
   const total = now.ram_total[""];
   return (name, value) => {
     const [kind, label] = name.split(/\/(.*)/);
-    if (kind === "celsius" && label in trips) {
-      const left = trips[label] - value;
-      return left <= AT_CELSIUS ? "bad" : left <= NEAR_CELSIUS ? "warn" : "";
-    }
-    if (name === MODULE && limits.power_watts) {
-      return value > limits.power_watts ? "bad" : value > 0.9 * limits.power_watts ? "warn" : "";
-    }
+    if (kind === "celsius" && label in trips) return heatLevel(trips[label] - value);
+    if (name === MODULE) return powerLevel(value, limits.power_watts);
     return name === "bytes/available" && total ? lowLevel(value / total) : "";
   };
 }
@@ -202,15 +196,8 @@ function showStatus(status) {
   say(at("version"), ` · tegrascope ${status.version} · times are ${zone()}, as in this browser`);
   const pages = status.compatibility.map((tool) => make("a", { href: `metrics/${tool}` }, tool));
   at("tools").replaceChildren(...pages.flatMap((page) => [", ", page]));
-  const troubles = JSON.stringify(status.troubles);
-  if (at("troubles").dataset.told !== troubles) {
-    at("troubles").dataset.told = troubles;
-    at("troubles").replaceChildren(
-      ...status.troubles.map(({ severity, text }) =>
-        make("li", { class: LEVELS[severity] }, make("b", {}, severity), ` ${text}`),
-      ),
-    );
-  }
+  troubles.show(status.troubles);
+  at("vitals").replaceChildren(...vitals(status));
   title(status);
   workloads.take(status, runs.runs);
   models.take(compared, status);
@@ -281,8 +268,9 @@ function showSilence(reason) {
   const now = last.status.time + Date.now() / 1000 - last.at;
   if (!isPaused) showCharts(last.status, now);
   at("now").replaceChildren();
-  at("troubles").replaceChildren();
-  at("troubles").dataset.told = "";
+  at("danger").replaceChildren();
+  at("vitals").replaceChildren();
+  troubles.show(last.status.troubles, last.at);
   workloads.take(last.status, runs.runs, now, true);
   if (!wasGone) showRuns();
 }

@@ -6,54 +6,69 @@ import { ago, count, duration, joules, NOTHING, perUnit, seconds } from "./words
 
 const HEADS = ["workload", "device", "state", "last good run", "median", "energy each", "failures in a row", "missed deadlines", "next due"];
 
+// More rows push the charts away; those that fail come first.
+const SHOWN = 10;
+
 export class Workloads {
-  constructor(section, place, output) {
-    Object.assign(this, { section, place, output, words: "", key: null, rows: new Map() });
+  constructor(section, place, output, more) {
+    Object.assign(this, { section, place, output, more, words: "", isAll: false, all: [], key: null, rows: new Map() });
+    more.addEventListener("click", () => {
+      this.isAll = true;
+      this.#show();
+    });
     this.table = table("Workloads", HEADS, []);
     this.table.caption.remove();
     this.table.setAttribute("aria-label", "Workloads");
     place.replaceChildren(this.table);
   }
 
-  /** Show the present state, or none of a daemon that is gone; a row that is there stays the same element. */
+  /** Show the present state, or none of a daemon that is gone; failing ones come first. */
   take(status, runs, time = status.time, isGone = false) {
     // After a restart the daemon has no good run yet, but its store may.
-    const workloads = status.workloads
+    this.all = status.workloads
       .map((one) => ({ ...one, ...(isGone && { isGone, due: null }), last_good: one.last_good ?? goodOf(one, runs) }))
       .sort((a, b) => (b.failures > 0) - (a.failures > 0));
-    this.section.hidden = workloads.length === 0;
-    const key = JSON.stringify(workloads.map((one) => ({ ...one, due: null, inferences: null })));
+    this.time = time;
+    this.#show();
+  }
+
+  /** Show only workloads whose name, device or state contains these words. */
+  filter(words) {
+    this.words = words;
+    this.#show();
+  }
+
+  #show() {
+    const found = this.all.filter((one) => `${one.workload} ${one.device} ${stateOf(one)}`.toLowerCase().includes(this.words));
+    const shown = this.isAll ? found : found.slice(0, SHOWN);
+    this.section.hidden = this.all.length === 0;
+    this.more.hidden = shown.length === found.length;
+    say(this.more, `Show all ${found.length} workloads`);
+    say(this.output, shown.length < this.all.length ? `${shown.length} of ${this.all.length} workloads` : "");
+    const key = JSON.stringify(shown.map((one) => ({ ...one, due: null, inferences: null })));
     if (key !== this.key) {
       this.key = key;
       const body = this.table.querySelector("tbody");
       const focused = body.contains(document.activeElement) ? document.activeElement.href : null;
-      this.rows = new Map(workloads.map((one) => [one.workload, line(one)]));
+      this.rows = new Map(shown.map((one) => [one.workload, line(one)]));
       body.replaceChildren(...this.rows.values());
       if (focused !== null) [...body.querySelectorAll("a")].find((a) => a.href === focused)?.focus();
-      this.filter(this.words);
     }
-    for (const one of workloads) {
+    for (const one of shown) {
       const cells = this.rows.get(one.workload).children;
-      if (one.last_good) say(cells[3].firstChild, ago(time - one.last_good.ended));
-      const wait = one.due === null ? NOTHING : one.due <= time ? "now" : `in ${duration(one.due - time, 0)}`;
+      if (one.last_good) say(cells[3].firstChild, ago(this.time - one.last_good.ended));
+      const wait = one.due === null ? NOTHING : one.due <= this.time ? "now" : `in ${duration(one.due - this.time, 0)}`;
       say(cells[8], wait);
     }
-    // A short table needs no stop of the keyboard to scroll it.
-    const isTall = this.place.scrollHeight > this.place.clientHeight + 1;
-    if (isTall) this.place.tabIndex = 0;
-    else this.place.removeAttribute("tabindex");
   }
+}
 
-  /** Show only rows that contain these words. */
-  filter(words) {
-    this.words = words;
-    let shown = 0;
-    for (const one of this.rows.values()) {
-      one.hidden = !one.textContent.toLowerCase().includes(words);
-      shown += one.hidden ? 0 : 1;
-    }
-    say(this.output, words && `${shown} of ${this.rows.size} workloads`);
-  }
+/** Return the state of a workload; one that fails keeps failing while it tries again. */
+function stateOf(one) {
+  if (one.isGone) return "not known";
+  if (one.failures > 0) return one.active_run ? "failing, runs again" : "failing";
+  if (one.active_run) return "running";
+  return one.last_good ? "good" : one.runs.skipped ? "skipped" : "no run yet";
 }
 
 /** Return the newest good run of a workload in the table of runs. */
@@ -64,7 +79,7 @@ function goodOf({ workload, device }, runs) {
 
 function line(one) {
   const good = one.last_good;
-  const state = one.isGone ? "not known" : one.active_run ? "running" : one.failures > 0 ? "failing" : good ? "good" : one.runs.skipped ? "skipped" : "no run yet";
+  const state = stateOf(one);
   const href = good && urlOf(`runs/${good.run_id}`);
   return row(
     HEADS,
@@ -79,6 +94,6 @@ function line(one) {
       one.deadline_seconds === null ? NOTHING : `${count(one.misses)} beyond ${seconds(one.deadline_seconds)}`,
       "",
     ],
-    { class: `state ${state.split(" ")[0]}` },
+    { class: `state ${state.split(/\W/)[0]}` },
   );
 }

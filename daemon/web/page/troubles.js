@@ -1,0 +1,54 @@
+// The present troubles: a line per cause, with since when, the reason, and where to look.
+
+import { runUrl } from "./api.js";
+import { make, say } from "./dom.js";
+import { clock, moment } from "./words.js";
+
+const LEVELS = { critical: "bad", warning: "warn", info: "told" };
+const PLACES = {
+  heat: ["#temperature", "chart"], memory: ["#memory", "chart"], source: ["#health", "sources"], runs: ["#workloads-title", "workloads"],
+};
+const SUMMARIES = {
+  heat: (count) => `${count} signs of heat`,
+  memory: () => "memory",
+  source: (count) => `${count} sources return no data`,
+  runs: (count) => `${count} workloads fail`,
+};
+
+export class Troubles {
+  constructor(place, note) {
+    Object.assign(this, { place, note, key: null });
+  }
+
+  /** Show troubles; those of a daemon that is gone are of a time, `asOf`. */
+  show(troubles, asOf = null) {
+    say(this.note, asOf !== null && troubles.length > 0 ? `Troubles as of ${clock(asOf)}:` : "");
+    const key = JSON.stringify(troubles);
+    if (key === this.key) return;
+    this.key = key;
+    const causes = new Map();
+    for (const one of troubles) causes.set(one.cause, [...(causes.get(one.cause) ?? []), one]);
+    const open = new Set([...this.place.querySelectorAll("details[open]")].map((one) => one.dataset.cause));
+    this.place.replaceChildren(...[...causes].map(([cause, found]) => line(cause, found, open.has(cause))));
+  }
+}
+
+function line(cause, found, isOpen) {
+  const [worst] = found;
+  const since = Math.min(...found.map((one) => one.since));
+  const [href, name] = PLACES[cause];
+  const parts = [
+    make("b", {}, worst.severity), ` ${found.length === 1 ? worst.text : SUMMARIES[cause](found.length)}`,
+    make("small", {}, ` since ${moment(since)} · `), make("a", { href }, name),
+  ];
+  if (found.length === 1) parts.push(...runLink(worst));
+  else {
+    const items = found.map((one) => make("li", {}, one.text, make("small", {}, ` since ${moment(one.since)}`), ...runLink(one)));
+    parts.push(make("details", { "data-cause": cause, open: isOpen ? "" : null }, make("summary", {}, `${worst.text}, and ${found.length - 1} more`), make("ul", {}, ...items)));
+  }
+  return make("li", { class: LEVELS[worst.severity] }, ...parts);
+}
+
+function runLink({ run_id: id }) {
+  return id === null ? [] : [" · ", make("a", { href: runUrl(id) }, "last failed run")];
+}
