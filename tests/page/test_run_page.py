@@ -124,7 +124,9 @@ def test_page_tells_the_whole_record(board, show, width, dark):
     link = "document.querySelector('#overlaps ~ ul a').href"
     assert tab.run(link) == f"{board.url}runs/{other.run_id}"
     assert "these figures are not from a real board" in tab.run("document.body.innerText")
-    bands = "[...document.querySelectorAll('#lanes a')].map(a => a.textContent).join()"
+    bands = (
+        "[...document.querySelectorAll('#lanes a')].map(a => a.getAttribute('aria-label')).join()"
+    )
     for words in ("resnet on dla0", "yolo on gpu"):
         tab.wait_for(f"{bands}.includes({words!r})")
     assert tab.run(AUDIT) == []

@@ -54,7 +54,9 @@ def check_is_whole(tab):
 def test_stretch_of_time_shows_each_run_at_a_click(filled, open_file, width, dark):
     page = page_since(History(filled.store.path), 3600, SYSTEM_CLOCK.wall_ns())
     tab = open_file(page, width=width, dark=dark)
-    bands = "[...document.querySelectorAll('#lanes a')].map(a => a.textContent).join()"
+    bands = (
+        "[...document.querySelectorAll('#lanes a')].map(a => a.getAttribute('aria-label')).join()"
+    )
     tab.wait_for(f"{bands}.includes('resnet on dla0') && {bands}.includes('yolo on gpu')")
     assert text(tab, "latency") == ""
     tab.run("[...document.querySelectorAll('tbody th a')].at(-1).click()")

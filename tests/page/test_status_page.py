@@ -1,7 +1,9 @@
 """The status page in a real browser: what is known is drawn, as it comes, for every reader."""
 
 import base64
+import re
 from contextlib import suppress
+from datetime import datetime, timezone
 from itertools import combinations
 from math import dist
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from tegrascope.collectors.processes.watch import ProcessUse
 from tegrascope.daemon.settings.config import Limits
 
-from .board import Board
+from .board import CLOCK, Board
 
 AUDIT = Path(__file__).with_name("audit.js").read_text(encoding="utf-8")
 BANDS = "document.querySelectorAll('#lanes a')"
@@ -191,9 +193,9 @@ def test_many_workloads_leave_room_for_the_charts(board, show):
     legend = tab.run("[...document.querySelectorAll('#lanes .legend li')].map(li => li.innerText)")
     assert len(legend) == 13
     assert legend[-1].startswith("and 28 more")
-    names = "[...document.querySelectorAll('#lanes text.tick')]"
+    names = "[...document.querySelectorAll('#lanes .tick')]"
     assert tab.run(f"{names}.map(text => text.textContent)") == sorted(devices)
-    assert tab.run(f"Math.min(...{names}.map(text => text.getBBox().x))") >= 0
+    assert tab.run(f"{names}.every(text => text.scrollWidth <= text.clientWidth)")
     assert tab.run(AUDIT) == []
 
 
@@ -736,17 +738,17 @@ def test_lanes_have_all_runs_of_the_time_shown(board, show):
         board.finish(729 - 9 * number, 0, workload="s", outcome="skipped", reason="busy")
     tab = show(board.url)
     tab.wait_for(f"{BANDS}.length === 80")
-    assert tab.run("document.querySelectorAll('#lanes .unknown').length") == 0
+    assert tab.run("document.querySelectorAll('#lanes .unknown:not([hidden])').length") == 0
 
 
 COLOURS = """[...document.querySelectorAll('#lanes a')].map(a => [
-  a.getAttribute('aria-label').split(' ')[0], getComputedStyle(a.querySelector('.whole')).fill,
-  a.querySelectorAll('rect')[2].getAttribute('fill')])"""
+  a.textContent, getComputedStyle(a).getPropertyValue('--shade').trim(),
+  getComputedStyle(a).getPropertyValue('--hatch').trim()])"""
 
 
 def lab(colour):
     """Return a colour as CIE L*a*b*, in which distances are those of the eye."""
-    parts = [int(one) / 255 for one in colour[4:-1].split(",")]
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
     x = (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.95047
     y = 0.2126 * r + 0.7152 * g + 0.0722 * b
@@ -771,7 +773,7 @@ def test_twelve_workloads_have_colours_of_their_own_and_more_have_hatches(board,
 def test_runs_do_not_cover_the_lines_of_charts(busy, show):
     """A run is a strip above the chart; the one that is pointed at fills it."""
     tab = show(busy.url)
-    bands = "[...document.querySelectorAll('#power .band rect')]"
+    bands = "[...document.querySelectorAll('#power .band')]"
     highest = f"Math.max(...{bands}.map(r => r.getBBox().height))"
     tab.wait_for(f"{highest} > 0")
     assert tab.run(highest) < 8
@@ -813,3 +815,110 @@ def test_page_of_forty_workloads_is_short_on_a_phone(board, show):
     )
     assert tab.run("document.documentElement.scrollHeight") < 6500
     assert tab.run(AUDIT) == []
+
+
+PAST = 36_000.0
+
+
+@pytest.fixture
+def long_ago(board):
+    """A board whose store has two hot minutes of ten hours ago, with a failed run in them."""
+    hot = {"temperatures_celsius.cpu": 98.0, "gpu.utilization_ratio": 0.75}
+    board.fill(lambda _: telemetry(0) | hot, PAST + 60, PAST - 60, 1.0)
+    board.finish(PAST + 10, 20, workload="night", outcome="failed", reason="no engine")
+    board.timeline.seal()
+    board.fill(telemetry, 60, 0.5, 0.5)
+    board.store.flush()
+    return board
+
+
+def link_to(board, ago, seconds):
+    middle = CLOCK.wall_ns() / 1e9 - ago
+    begin, end = (
+        datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for at in (middle - seconds / 2, middle + seconds / 2)
+    )
+    return f"{board.url}#time={begin}/{end}"
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_link_shows_a_time_that_only_the_store_has(long_ago, show, width):
+    """The run of that time is there, and its figures are read by keyboard."""
+    tab = show(link_to(long_ago, PAST, 120), width=width)
+    tab.wait_for(path("celsius/cpu"))
+    band = tab.wait_for(f"{BANDS}.length === 1 && {BANDS}[0].getAttribute('aria-label')")
+    assert band.startswith("night on dla0")
+    assert band.endswith("failed")
+    tab.run("document.querySelector('#temperature .stage').focus()")
+    tab.press("End", 35)
+    assert tab.run(told("cpu")) == "98.0 °C"
+    for _ in range(3):  # each by half of the time shown
+        tab.press("PageUp", 33)
+    tab.wait_for(f"{BANDS}.length === 0")
+    assert "#time=" in tab.run("location.hash")
+    tab.run("document.getElementById('pause').click()")
+    tab.wait_for(f"{BANDS}.length === 0 && {path('watts/module')}.startsWith('M')")
+    assert tab.run("location.hash") == ""
+    assert tab.run(AUDIT) == []
+    assert tab.complaints == []
+
+
+def test_charts_are_dragged_widened_and_moved(long_ago, show):
+    """A drag moves the time shown, the wheel with Ctrl widens it, and keys do both."""
+    tab = show(long_ago.url)
+    tab.wait_for(path("watts/module"))
+    stage = "document.querySelector('#power .stage').getBoundingClientRect()"
+    tab.run("document.querySelector('#power').scrollIntoView()")
+    left, top = tab.run(f"{stage}.left"), tab.run(f"{stage}.top")
+
+    def mouse(kind, x, **more):
+        place = {"x": left + x, "y": top + 60}
+        tab.call("Input.dispatchMouseEvent", type=kind, button="left", **place, **more)
+
+    def shown():
+        found = re.findall(r"[0-9T:-]{19}Z", tab.run("decodeURIComponent(location.hash)"))
+        begin, end = (datetime.fromisoformat(one[:-1]).timestamp() for one in found)
+        return begin, end
+
+    mouse("mousePressed", 200, clickCount=1)
+    mouse("mouseMoved", 300)
+    mouse("mouseReleased", 300, clickCount=1)
+    tab.wait_for("location.hash.startsWith('#time=')")
+    begin, end = shown()
+    mouse("mouseWheel", 200, deltaX=0, deltaY=500, modifiers=2)
+    tab.wait_for(f"Math.abs({2 * (end - begin)} - ({LENGTH})) < 3")
+    tab.run("document.querySelector('#power .stage').focus()")
+    tab.press("+")
+    tab.wait_for(f"Math.abs({end - begin} - ({LENGTH})) < 3")
+    later = shown()
+    tab.press("PageUp", 33)
+    assert shown()[0] < later[0] - 10
+    tab.press("Escape", 27)
+    tab.press("Escape", 27)
+    tab.wait_for("location.hash === ''")
+    assert tab.complaints == []
+
+
+LENGTH = (
+    "(([a, b]) => (Date.parse(b) - Date.parse(a)) / 1000)"
+    "(decodeURIComponent(location.hash).slice(6).split('/'))"
+)
+
+
+def test_day_is_one_of_the_times_to_choose(long_ago, show):
+    """The two minutes of ten hours ago are in it, and the moment can be typed."""
+    tab = show(long_ago.url)
+    tab.wait_for(path("watts/module"))
+    tab.run("document.querySelector('#spans input[value=\"86400\"]').click()")
+    tab.wait_for(f"{path('celsius/cpu')} && {BANDS}.length === 1")
+    tab.run("document.querySelector('#spans input[value=\"300\"]').click()")
+    moment = tab.run(
+        f"(d => (d.setMinutes(d.getMinutes() - d.getTimezoneOffset()), d.toISOString()))"
+        f"(new Date(Date.now() - {PAST} * 1000)).slice(0, 19)"
+    )
+    tab.run(
+        f"(m => (m.value = '{moment}', m.dispatchEvent(new Event('change'))))"
+        "(document.getElementById('moment'))"
+    )
+    tab.wait_for(f"{BANDS}.length === 1 && {text('#range')}.includes(' to ')")
+    assert tab.complaints == []

@@ -168,7 +168,7 @@ def take_status_pages(
             tab = stack.enter_context(opened(demo.url, look))
             tab.wait_for("document.querySelectorAll('#charts path.curve').length > 8")
             tab.run("document.querySelector('#spans input[value=\"300\"]').click()")
-            tab.wait_for("document.querySelectorAll('#lanes text.run').length > 2")
+            tab.wait_for("document.querySelectorAll('#lanes a').length > 2")
             tabs[name] = tab
         demo.wait_for_answers(answers_until)
         time.sleep(3)  # Meanwhile the page asks for the cards and for the other time range.

@@ -2,7 +2,7 @@
 
 import { draw, make, row, say, set, table } from "./dom.js";
 import { MODULE } from "./series.js";
-import { bytes, clock, digits, hertz, NOTHING, SPACE } from "./words.js";
+import { bytes, clock, digits, hertz, moment, NOTHING, SPACE } from "./words.js";
 
 export const CHARTS = [
   { id: "power", title: "Power", unit: "W", factor: 1, fromZero: true },
@@ -45,7 +45,7 @@ export class Chart {
         class: "stage",
         tabindex: "0",
         role: "group",
-        "aria-label": `${kind.title}: arrow keys move through time, Escape goes back to now`,
+        "aria-label": `${kind.title}: arrow keys move through time, Page Up and Page Down move the time shown, plus and minus change how much is shown, Escape goes back to now`,
       },
       this.plot,
     );
@@ -87,8 +87,11 @@ export class Chart {
   /** Give each new signal a colour and a button; of many only the highest are shown at first. */
   #learn(names, series) {
     const fresh = names.filter((name) => !this.keys.has(name));
+    if (fresh.length === 0) return;
+    const highest = new Map(names.map((name) => [name, series.summary(name).highest]));
+    // In another time other zones are the hottest ones.
+    const rank = (name) => [...highest.values()].filter((one) => one > highest.get(name)).length;
     if (this.kind.shown) {
-      const highest = new Map(fresh.map((name) => [name, series.summary(name).highest]));
       fresh.sort((a, b) => highest.get(b) - highest.get(a));
     } else {
       fresh.sort((a, b) => (b === MODULE) - (a === MODULE));
@@ -106,7 +109,7 @@ export class Chart {
           : draw("path", { class: `curve ${colour}`, d: "M0 4H16" }),
       );
       const button = make("button", { type: "button" }, swatch, ` ${label} `, value);
-      const key = { colour, gate, label, value, button, shown: number < (this.kind.shown ?? Infinity) };
+      const key = { colour, gate, label, value, button, shown: rank(name) < (this.kind.shown ?? Infinity) };
       button.addEventListener("click", () => {
         key.shown = !key.shown;
         this.#ask();
@@ -135,7 +138,7 @@ export class Chart {
       floor - ((value - scale.bottom) / (scale.top - scale.bottom)) * (floor - TOP);
     set(this.plot, { width, viewBox: `0 0 ${width} ${HEIGHT}` });
     const inside = (time) => Math.min(Math.max(x(time), LEFT), width - RIGHT);
-    const drawn = bands.map((band) => shade(band, inside, floor, band.id === lit));
+    const drawn = strips(bands, inside, floor, lit);
     for (const { at, text } of scale.ticks) {
       drawn.push(draw("path", { class: "grid", d: `M${LEFT} ${y(at)}H${width - RIGHT}` }));
       drawn.push(draw("text", { class: "tick", x: LEFT - 6, y: y(at) + 4 }, text));
@@ -144,7 +147,7 @@ export class Chart {
     for (const time of ticks) {
       const edge = x(time) > width - 28 ? "end" : x(time) < LEFT + 24 ? "start" : "middle";
       const at = { class: `time ${edge}`, x: x(time), y: HEIGHT - 5 };
-      drawn.push(draw("text", at, clock(time, step < 60)));
+      drawn.push(draw("text", at, step < 86_400 ? clock(time, step < 60) : moment(time).slice(0, 10)));
     }
     const gateOf = ({ name }) => this.keys.get(name).gate;
     for (const { name, pieces } of [...lines].sort((a, b) => gateOf(b) - gateOf(a))) {
@@ -190,20 +193,19 @@ export class Chart {
   }
 }
 
-/** A run as a strip at the top: light where its model is idle. The chosen one fills the chart. */
-function shade(band, x, floor, isLit) {
-  const [top, tall] = isLit ? [TOP, floor - TOP] : [0, TOP - 1];
-  const group = draw("g", { class: `band shade${band.shade}${isLit ? " lit" : ""}` });
-  for (const [kind, begin, end] of [
-    ["whole", band.begin, band.end],
-    ["steady", band.steadyBegin, band.steadyEnd],
-  ]) {
-    const wide = begin === null ? 0 : x(end) - x(begin);
-    if (wide > 0) {
-      group.append(draw("rect", { class: kind, x: x(begin), y: top, width: wide, height: tall }));
+/** Runs as strips at the top, light where their model is idle. The chosen one fills the chart. */
+function strips(bands, x, floor, lit) {
+  const paths = new Map();
+  for (const band of bands) {
+    const isLit = band.id === lit;
+    const [top, bottom] = isLit ? [TOP, floor] : [0, TOP - 1];
+    for (const [kind, begin, end] of [["whole", band.begin, band.end], ["steady", band.steadyBegin, band.steadyEnd]]) {
+      if (begin === null || x(end) <= x(begin)) continue;
+      const look = `band shade${band.shade} ${kind}${isLit ? " lit" : ""}`;
+      paths.set(look, `${paths.get(look) ?? ""}M${x(begin)} ${top}H${x(end)}V${bottom}H${x(begin)}Z`);
     }
   }
-  return group;
+  return [...paths].map(([look, d]) => draw("path", { class: look, d }));
 }
 
 function pathOf(pieces) {
@@ -251,7 +253,7 @@ export function axis(values, { fromZero = false, top = -Infinity }) {
   return { bottom, top: ticks.at(-1), ticks: ticks.map((at) => ({ at, text: at.toFixed(decimals) })) };
 }
 
-const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];
+const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, 86_400];
 
 /** Return the times at which an axis of so many pixels has a label, and the step between them. */
 function timeTicks(begin, end, width) {

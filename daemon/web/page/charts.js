@@ -19,6 +19,9 @@ export class Charts {
     this.cursor = null;
     this.lit = null;
     this.view = null;
+    // Called with begin and end where a reader moves or widens the time shown, and whether that is done; or with null.
+    this.onRange = null;
+    this.drag = null;
     for (const chart of this.charts) this.#follow(chart);
     place.replaceChildren(this.lanes.element, ...this.charts.map((one) => one.element), this.reading);
     place.addEventListener("change", () => this.#again());
@@ -78,10 +81,34 @@ export class Charts {
 
   #follow(chart) {
     const { stage } = chart;
-    const at = (event) =>
-      this.#move(chart.timeAt(event.clientX - stage.getBoundingClientRect().left));
+    const timeOf = (event) => chart.timeAt(event.clientX - stage.getBoundingClientRect().left);
+    const at = (event) => {
+      if (this.drag === null) this.#move(timeOf(event));
+      else this.#dragTo(event, false);
+    };
     stage.addEventListener("pointermove", at);
-    stage.addEventListener("pointerdown", at);
+    stage.addEventListener("pointerdown", (event) => {
+      at(event);
+      if (this.onRange === null || event.pointerType !== "mouse" || event.button !== 0) return;
+      const { begin, end } = this.view;
+      this.drag = { from: event.clientX, begin, end, perPixel: (timeOf(event) - chart.timeAt(0)) / (event.clientX - stage.getBoundingClientRect().left || 1) };
+      stage.setPointerCapture(event.pointerId);
+    });
+    stage.addEventListener("pointerup", (event) => {
+      if (this.drag === null) return;
+      // A click is no drag.
+      if (Math.abs(event.clientX - this.drag.from) > 3) this.#dragTo(event, true);
+      this.drag = null;
+    });
+    stage.addEventListener("wheel", (event) => {
+      // The wheel alone scrolls the page.
+      const isZoom = event.ctrlKey;
+      if (this.onRange === null || this.view === null || !(isZoom || event.shiftKey || event.deltaX !== 0)) return;
+      event.preventDefault();
+      const turned = (event.deltaY || event.deltaX) / 500;
+      if (isZoom) this.#zoom(2 ** turned, timeOf(event));
+      else this.#pan(turned);
+    }, { passive: false });
     stage.addEventListener("pointerleave", () => this.#move(null));
     stage.addEventListener("keydown", (event) => {
       if (this.view === null) return;
@@ -95,11 +122,46 @@ export class Charts {
         End: this.series.end ?? end,
         Escape: null,
       }[event.key];
-      if (to === undefined) return;
+      if (to === undefined) {
+        const isTaken = this.onRange !== null && this.#rangeKey(event.key);
+        if (isTaken) event.preventDefault();
+        return;
+      }
       event.preventDefault();
+      if (to === null && this.cursor === null) this.onRange?.(null);
       this.#move(to);
       say(this.reading, to === null ? "now" : this.#words(chart, to));
     });
+  }
+
+  #dragTo(event, isDone) {
+    const { from, begin, end, perPixel } = this.drag;
+    const back = (event.clientX - from) * perPixel;
+    this.onRange(begin - back, end - back, isDone);
+  }
+
+  /** Move by a share of the time shown; into the past if it is negative. */
+  #pan(share) {
+    const { begin, end } = this.view;
+    const by = share * (end - begin);
+    this.onRange(begin + by, end + by, true);
+  }
+
+  /** Show so many times the time; a moment stays where it is. */
+  #zoom(factor, around) {
+    const { begin, end } = this.view;
+    this.onRange(around - factor * (around - begin), around + factor * (end - around), true);
+  }
+
+  /** Do what a key means for the time shown; return whether it means something. */
+  #rangeKey(key) {
+    const { begin, end } = this.view;
+    const around = this.cursor ?? (begin + end) / 2;
+    const actions = {
+      PageUp: () => this.#pan(-0.5), PageDown: () => this.#pan(0.5), "+": () => this.#zoom(0.5, around), "-": () => this.#zoom(2, around),
+    };
+    actions[key]?.();
+    return key in actions;
   }
 
   #words(chart, time) {

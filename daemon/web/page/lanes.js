@@ -1,16 +1,16 @@
 // Runs over time, a lane for each device; each run is a link to what is known of it.
 
-import { draw, make, set, tell } from "./dom.js";
+import { make, set, tell } from "./dom.js";
 import { LEFT } from "./chart.js";
 import { runUrl } from "./api.js";
 import { clock } from "./words.js";
 
 const RIGHT = 8;
 const LANE = 26;
-const LETTER = 7.2;
+// A narrower band has no room for the begin of a name.
+const NAME_WIDTH = 30;
 const HUES = 12;
 const HATCHES = 3;
-const DEFS = ["M0 6L6 0", "M0 3H6"];
 // More names than these tell nobody which is which, and push the charts away.
 const NAMED = 12;
 
@@ -36,18 +36,16 @@ export function bandOfRow([id, workload, device, outcome, begin, end, steadyBegi
 
 export class Lanes {
   constructor() {
+    // Link and look of each run, by its id. A run is one element: a page may show two thousand.
     this.links = new Map();
     this.workloads = [];
-    this.names = draw("g");
-    this.bands = draw("g");
-    this.unknown = draw("g");
-    const patterns = DEFS.map((d, index) =>
-      draw("pattern", { id: `hatch${index + 1}`, width: 6, height: 6, patternUnits: "userSpaceOnUse" }, draw("path", { class: "hatch", d })),
-    );
-    this.plot = draw(
-      "svg",
+    this.names = make("div");
+    this.bands = make("div", { class: "bands" });
+    this.unknown = make("div", { class: "unknown" });
+    this.plot = make(
+      "div",
       { class: "lanes", role: "group", "aria-label": "Runs over time: arrow keys move between the runs of a device" },
-      draw("defs", {}, ...patterns), this.unknown, this.names, this.bands,
+      this.names, make("div", { class: "window" }, this.unknown, this.bands),
     );
     this.bands.addEventListener("keydown", (event) => this.#step(event));
     this.current = new Map();
@@ -83,6 +81,7 @@ export class Lanes {
   #step(event) {
     const link = event.target.closest("a");
     const lane = [...this.links.values()]
+      .map((one) => one.link)
       .filter((one) => one.dataset.lane === link?.dataset.lane)
       .sort((a, b) => a.dataset.begin - b.dataset.begin);
     const place = lane.indexOf(link);
@@ -98,11 +97,11 @@ export class Lanes {
   /** Let the keyboard stop once in a lane: at the run that it left, or at the latest. */
   #stops() {
     const latest = new Map();
-    for (const link of this.links.values()) {
+    for (const { link } of this.links.values()) {
       const { lane, begin } = link.dataset;
       if (!latest.has(lane) || Number(begin) > Number(latest.get(lane).dataset.begin)) latest.set(lane, link);
     }
-    for (const link of this.links.values()) {
+    for (const { link } of this.links.values()) {
       const { lane, run } = link.dataset;
       const stop = this.links.has(this.current.get(lane)) ? this.current.get(lane) : latest.get(lane).dataset.run;
       set(link, { tabindex: run === stop ? "0" : "-1" });
@@ -111,43 +110,47 @@ export class Lanes {
 
   render(bands, { begin, end, since = begin }) {
     const devices = [...new Set(bands.map((band) => band.device))].sort();
-    const width = Math.max(this.element.clientWidth, 200);
-    const height = devices.length * LANE;
-    const room = width - LEFT - RIGHT;
-    const x = (time) => LEFT + Math.min(Math.max((time - begin) / (end - begin), 0), 1) * room;
-    set(this.plot, { width, height, viewBox: `0 0 ${width} ${Math.max(height, 1)}` });
-    this.plot.toggleAttribute("hidden", bands.length === 0);
+    const room = Math.max(this.element.clientWidth, 200) - LEFT - RIGHT;
+    this.plot.style.height = `${devices.length * LANE}px`;
+    this.plot.hidden = bands.length === 0;
     this.empty.hidden = bands.length > 0;
-    this.names.replaceChildren(
-      ...devices.map((device, lane) =>
-        draw("text", { class: "tick", x: LEFT - 6, y: lane * LANE + 17 }, device),
-      ),
-    );
+    this.names.replaceChildren(...devices.map((device) => make("div", { class: "tick" }, device)));
     const seen = new Set(bands.map((band) => band.id));
-    for (const [id, link] of this.links) {
+    for (const [id, { link }] of this.links) {
       if (!seen.has(id)) {
         link.remove();
         this.links.delete(id);
       }
     }
-    // A link that is there stays the same element, so that it keeps the focus.
-    for (const band of bands) {
-      if (!this.links.has(band.id)) {
-        const parts = ["title", "rect", "rect", "rect", "text"].map((tag) => draw(tag));
-        const link = draw("a", { href: runUrl(band.id), "data-run": band.id, "data-begin": band.begin }, ...parts);
-        this.links.set(band.id, link);
-        this.bands.append(link);
-      }
-      set(this.links.get(band.id), { "data-lane": band.device });
-      place(this.links.get(band.id), band, devices.indexOf(band.device) * LANE, x);
-    }
+    // Bands stay where they are, and time moves all of them at once.
+    const scale = room / (end - begin);
+    if (scale !== this.scale) Object.assign(this, { scale, zero: begin });
+    this.bands.style.transform = `translateX(${((this.zero - begin) * scale).toFixed(1)}px)`;
+    for (const band of bands) this.#place(band, devices.indexOf(band.device));
     this.#stops();
-    const unknown = Math.max(x(since) - LEFT, 0);
-    this.unknown.replaceChildren(
-      ...(unknown > 1 ? [draw("rect", { class: "unknown", x: LEFT, width: unknown, height })] : []),
-    );
+    const unknown = Math.min(Math.max(since - begin, 0), end - begin) * scale;
+    this.unknown.style.width = `${unknown}px`;
+    this.unknown.hidden = unknown <= 1;
     tell(this.more, unknown > 1 && `Too many runs: those before ${clock(since)} are not shown.`);
     this.#name(bands);
+  }
+
+  /** Put a run where it belongs; a link that is there stays the same element, so that it keeps the focus. */
+  #place(band, lane) {
+    const { id, workload, device, outcome, begin, end, steadyBegin, steadyEnd, shade, hatch } = band;
+    const look = [this.scale, this.zero, lane, outcome, end, steadyEnd, shade, hatch].join();
+    const known = this.links.get(id);
+    if (known?.look === look) return;
+    const link = known?.link ?? make("a", { href: runUrl(id), "data-run": id, "data-begin": begin }, workload);
+    this.links.set(id, { link, look });
+    if (known === undefined) this.bands.append(link);
+    const wide = Math.max((end - begin) * this.scale, 2);
+    const words = `${workload} on ${device}, ${clock(begin)}, ${outcome}`;
+    const narrow = wide < NAME_WIDTH ? " narrow" : "";
+    set(link, { class: `band shade${shade} hatch${hatch}${narrow}`, "data-lane": device, "aria-label": words, title: words });
+    const share = (time) => (time === null ? "100%" : `${((100 * (time - begin)) / (end - begin || 1)).toFixed(2)}%`);
+    const style = { left: `${(begin - this.zero) * this.scale}px`, top: `${lane * LANE + 2}px`, width: `${wide}px`, "--from": share(steadyBegin), "--to": share(steadyEnd) };
+    for (const [name, value] of Object.entries(style)) link.style.setProperty(name, value);
   }
 
   #name(bands) {
@@ -159,31 +162,9 @@ export class Lanes {
     const more = words.size - NAMED;
     this.legend.replaceChildren(
       ...[...words].slice(0, NAMED).map(([text, { shade, hatch }]) => {
-        const patch = draw("rect", { class: `solid shade${shade}`, width: 16, height: 8 });
-        const over = draw("rect", { fill: hatch ? `url(#hatch${hatch})` : "none", width: 16, height: 8 });
-        const swatch = draw("svg", { class: "swatch", viewBox: "0 0 16 8", "aria-hidden": "true" }, patch, over);
-        return make("li", {}, swatch, ` ${text}`);
+        return make("li", {}, make("span", { class: `band shade${shade} hatch${hatch}` }), ` ${text}`);
       }),
       ...(more > 0 ? [make("li", {}, `and ${more} more: each band tells its own`)] : []),
     );
   }
-}
-
-function place(link, band, top, x) {
-  const [title, whole, steady, hatch, text] = link.childNodes;
-  const words = `${band.workload} on ${band.device}, ${clock(band.begin)}, ${band.outcome}`;
-  set(link, { class: `band shade${band.shade}`, "aria-label": words });
-  title.textContent = words;
-  const [from, wide] = [x(band.begin), Math.max(x(band.end) - x(band.begin), 2)];
-  set(whole, { class: "whole", x: from, y: top + 2, width: wide, height: LANE - 4, rx: 2 });
-  const steadyWide = band.steadyBegin === null ? 0 : x(band.steadyEnd) - x(band.steadyBegin);
-  set(steady, {
-    class: "steady", x: steadyWide > 0 ? x(band.steadyBegin) : from, y: top + 2,
-    width: Math.max(steadyWide, 0), height: LANE - 4,
-  });
-  set(hatch, { fill: band.hatch ? `url(#hatch${band.hatch})` : "none", x: from, y: top + 2, width: wide, height: LANE - 4 });
-  const letters = Math.floor((wide - 6) / LETTER);
-  const name = band.workload;
-  set(text, { class: "run", x: from + 4, y: top + 17 });
-  text.textContent = letters >= name.length ? name : letters > 3 ? `${name.slice(0, letters - 1)}…` : "";
 }

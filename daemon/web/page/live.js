@@ -9,7 +9,7 @@ import { Models } from "./models.js";
 import { RunsTable } from "./runs_table.js";
 import { MODULE, Series } from "./series.js";
 import { Troubles } from "./troubles.js";
-import { bytes, clock, count, digits, duration, zone } from "./words.js";
+import { bytes, clock, count, digits, duration, moment, zone } from "./words.js";
 import { Workloads } from "./workloads.js";
 
 const EVERY_MS = 1000;
@@ -17,9 +17,12 @@ const MOST_WAIT_MS = 30_000;
 const RUNS_EVERY_SECONDS = 30;
 const PAGE_RUNS = 50;
 const LEAST_SECONDS = 30;
-// A span and the step that gives it about 450 points.
-const STEPS = { 60: 0.2, 300: 1, 900: 2 };
-const LONGEST = 900;
+const POINTS = 450;
+const SHORTEST = 10;
+const LONGEST = 31 * 86_400;
+// A long past is asked for in parts: the daemon answers each of them within seconds.
+const PARTS = 8;
+const LONG = 1800;
 const LOW_ROOM_BYTES = 100 * 2 ** 20;
 
 const at = (id) => document.getElementById(id);
@@ -31,7 +34,12 @@ const troubles = new Troubles(at("troubles"), at("as-of"));
 const series = new Series();
 const isNarrow = matchMedia("(max-width: 48rem)");
 let span = 900;
-let isPaused = false;
+// The end of the time shown, in seconds; null on a page that follows the present.
+let until = null;
+// What is known of a time that is over: series, bands, and since when all of these are known.
+let past = null;
+let asked = 0;
+let drawn = { time: 0, span };
 let last = null;
 let failures = 0;
 let isGone = false;
@@ -52,36 +60,110 @@ async function tick() {
   if (isGone) runsOf.time = -Infinity;
   isGone = false;
   showStatus(status);
-  if (isPaused) return;
+  if (until !== null) {
+    if (past === null) await guarded(loadPast); // it began with a link
+    await lookAtRuns(status);
+    return;
+  }
   series.totalRails = status.total_rails;
   // One after the other: two at a time would cost the daemon twice the memory.
   try {
     await catchUp(status.time);
     await lookAtRuns(status);
   } finally {
-    showCharts(status, status.time); // what is known, also where the store is not there
+    showLive(status, status.time); // what is known, also where the store is not there
   }
 }
 
-function showCharts(status, now) {
+function showLive(status, now) {
   const shown = [
     ...runs.in_flight.map((run) => bandOf(run, true, status.time)),
     ...[...bands.values()].filter((band) => band.end >= now - span),
   ];
-  // Where the daemon has just begun there is no past to show.
-  const first = Math.min(series.rows[0]?.time ?? now, ...shown.map((band) => band.begin));
-  const begin = Math.max(now - span, Math.min(first, now - LEAST_SECONDS));
-  charts.lanes.learn(status.workloads.map((one) => one.workload));
-  charts.render(series, {
-    begin, end: now, now, bands: shown, isLive: true,
-    since: Math.max(bandsSince, begin), marks: marksOf(status), levels: levelsOf(status),
-    without: status.board.dla_cores === 0 ? "dla" : null,
-  });
-  const words = { 60: "1 min", 300: "5 min", 900: "15 min" }[span];
-  const made = tiles(status, series.risen().map((one) => ({ ...one, last: now - one.last })), words);
+  const made = tiles(status, series.risen().map((one) => ({ ...one, last: now - one.last })), duration(span, 0).replace(/ 0 \w+$/, ""));
   // A figure that is bad is not folded away.
   at("danger").replaceChildren(...made.filter((one) => one.className));
   at("now").replaceChildren(...made.filter((one) => !one.className));
+  // A redraw that moves no line by a pixel costs as much as one that does.
+  const isNew = drawn.span !== span || now < drawn.time || now - drawn.time >= span / POINTS - EVERY_MS / 2000;
+  if (!isNew && shown.length === drawn.bands) return;
+  drawn = { time: now, span, bands: shown.length };
+  // Where the daemon has just begun there is no past to show.
+  const first = Math.min(series.rows[0]?.time ?? now, ...shown.map((band) => band.begin));
+  const begin = Math.max(now - span, Math.min(first, now - LEAST_SECONDS));
+  draw(status, series, shown, begin, now, now, Math.max(bandsSince, begin));
+}
+
+function draw(status, known, shown, begin, end, now, since) {
+  charts.lanes.learn(status.workloads.map((one) => one.workload));
+  charts.render(known, {
+    begin, end, now, bands: shown, isLive: until === null, since,
+    marks: marksOf(status), levels: levelsOf(status), without: status.board.dla_cores === 0 ? "dla" : null,
+  });
+}
+
+/** Show what is known of the chosen time; while it is loaded, what the page has already. */
+function showPast() {
+  const known = past ?? { series, bands: [...bands.values()], since: bandsSince };
+  draw(last.status, known.series, known.bands, until - span, until, until, Math.max(known.since, until - span));
+}
+
+/** Choose the time shown, from a chart, a button or a link; without a begin it is the present. */
+function choose(begin, end, isDone = true, isKnown = false) {
+  if (begin === null) {
+    until = past = null;
+  } else {
+    span = Math.min(Math.max(end - begin, SHORTEST), LONGEST);
+    until = Math.min(end, last?.status.time ?? end);
+  }
+  if (isDone) {
+    const iso = (time) => new Date(time * 1000).toISOString().slice(0, 19);
+    const hash = until === null ? "" : `#time=${iso(until - span)}Z/${iso(until)}Z`;
+    history.replaceState(null, "", location.pathname + location.search + hash);
+  }
+  for (const one of document.querySelectorAll("#spans input")) one.checked = Number(one.value) === Math.round(span);
+  say(at("pause"), until === null ? "Pause" : "Back to now");
+  say(at("charts-title"), until === null ? "Now" : "Then");
+  say(at("range"), until === null ? "" : `${moment(until - span)} to ${moment(until)}`);
+  if (until === null) {
+    series.clear();
+    bandsUntil = null;
+    drawn.span = null;
+  } else if (last !== null) {
+    showPast();
+    if (isDone && !isKnown) guarded(loadPast);
+  }
+}
+
+/** Ask for the telemetry and the runs of the chosen time, as far as the store has them. */
+async function loadPast() {
+  asked += 1;
+  const mine = asked;
+  const [begin, end] = [until - span, until];
+  const loaded = new Series();
+  loaded.totalRails = last.status.total_rails;
+  const part = span > LONG ? span / PARTS : span;
+  for (let since = begin; since < end - 1; since += part) {
+    loaded.take(await ask("api/v1/series", { since, until: Math.min(since + part, end), step: stepOf() }));
+    if (mine !== asked || until === null) return; // another time was chosen meanwhile
+  }
+  const answer = await ask("api/v1/bands", { since: begin, before: end });
+  if (mine !== asked || until === null) return;
+  past = { series: loaded, bands: answer.bands.map(bandOfRow), since: answer.since };
+  showPast();
+}
+
+/** Return the seconds per point of the time shown. */
+function stepOf() {
+  return Number(Math.min(Math.max(span / POINTS, 0.2), 3600).toPrecision(2));
+}
+
+/** Take the time shown from a link. */
+function followLink() {
+  const [begin, end] = (/^#time=(.+)\/(.+)$/.exec(decodeURIComponent(location.hash)) ?? []).slice(1).map((text) => Date.parse(text) / 1000);
+  if (!(end > begin)) return;
+  choose(begin, end);
+  at("charts-title").scrollIntoView();
 }
 
 /** Return the limits that charts show. */
@@ -108,11 +190,10 @@ function levelsOf({ limits, trips, now }) {
 async function catchUp(now) {
   const isStale = series.end === null || series.end > now + series.gap || series.end < now - span;
   if (isStale) series.clear();
-  const step = STEPS[span];
   const since = series.end ?? now - span;
-  const asked = span;
-  const answer = await ask("api/v1/series", { since, step });
-  if (asked !== span) return; // another span was chosen meanwhile
+  const chosen = span;
+  const answer = await ask("api/v1/series", { since, step: stepOf() });
+  if (chosen !== span || until !== null) return; // another time was chosen meanwhile
   series.take(answer);
   series.dropBefore(now - span);
 }
@@ -131,15 +212,15 @@ async function lookAtRuns(status) {
   showRuns();
 }
 
-/** Ask for the runs that ended since the last answer; for all of the longest span at first. */
+/** Ask for the runs that ended since the last answer; for all of the time shown at first. */
 async function lookAtBands(now) {
   const isFirst = bandsUntil === null || bandsUntil > now;
-  const since = isFirst ? now - LONGEST : bandsUntil - 10;
+  const since = isFirst ? now - span : bandsUntil - 10;
   const answer = await ask("api/v1/bands", { since });
   if (isFirst) bands.clear();
   if (isFirst || answer.since > since) bandsSince = answer.since;
   for (const row of answer.bands) bands.set(row[0], bandOfRow(row));
-  for (const [id, band] of bands) if (band.end < now - LONGEST) bands.delete(id);
+  for (const [id, band] of bands) if (band.end < now - span) bands.delete(id);
   bandsUntil = now;
 }
 
@@ -266,7 +347,7 @@ function showSilence(reason) {
   const lines = [...names, ...(store ? ["store"] : [])].map((name) => health(name, null, []));
   at("health").replaceChildren(...lines);
   const now = last.status.time + Date.now() / 1000 - last.at;
-  if (!isPaused) showCharts(last.status, now);
+  if (until === null) showLive(last.status, now);
   at("now").replaceChildren();
   at("danger").replaceChildren();
   at("vitals").replaceChildren();
@@ -283,14 +364,32 @@ async function forEver() {
 }
 
 at("spans").addEventListener("change", (event) => {
+  const end = until;
   span = Number(event.target.value);
-  series.clear();
-  if (isPaused) at("pause").click();
+  if (end === null) choose(null);
+  else choose(end - span, end);
+  runsOf.time = -Infinity; // the runs of a longer time are not known yet
 });
 at("pause").addEventListener("click", () => {
-  isPaused = !isPaused;
-  say(at("pause"), isPaused ? "Go on" : "Pause");
+  const now = last?.status.time;
+  if (until !== null || now === undefined) {
+    choose(null);
+    return;
+  }
+  const inFlight = runs.in_flight.map((run) => bandOf(run, true, now));
+  past = { series, bands: [...inFlight, ...bands.values()], since: bandsSince };
+  choose(now - span, now, true, true);
 });
+at("earlier").addEventListener("click", () => {
+  const end = until ?? last?.status.time;
+  if (end !== undefined) choose(end - 1.5 * span, end - span / 2);
+});
+at("moment").addEventListener("change", (event) => {
+  const middle = new Date(event.target.value).getTime() / 1000;
+  if (middle > 0) choose(middle - span / 2, middle + span / 2);
+});
+charts.onRange = choose;
+addEventListener("hashchange", followLink);
 at("filter").addEventListener("input", (event) => {
   const words = event.target.value.trim().toLowerCase();
   workloads.filter(words);
@@ -299,4 +398,5 @@ at("filter").addEventListener("input", (event) => {
 });
 at("older").addEventListener("click", () => guarded(showOlder));
 isNarrow.addEventListener("change", showRuns);
+followLink();
 forEver();
