@@ -81,6 +81,33 @@ def test_report_has_the_conclusion_of_the_status_page(filled, open_file):
     check_is_whole(tab)
 
 
+@pytest.mark.parametrize(("width", "medium"), [(1280, "screen"), (1032, "print")])
+def test_report_is_not_cut_off_on_a_laptop_nor_on_paper(filled, open_file, width, medium):
+    """A landscape sheet of A4 is 1032 pixels wide. Ids are short, and on one line."""
+    for number in range(30):
+        filled.finish(
+            49 - number, 1, workload=f"detector-of-the-front-camera-{number}", device="dla1",
+            inferences=4000, latency=LATENCY, energy=ENERGY, unit="frame",
+            quality=("not_steady", "aliased", "foreign_dla_activity", "telemetry_gap"),
+        )  # fmt: skip
+    filled.store.flush()
+    tab = open_file(page_since(History(filled.store.path), 3600, SYSTEM_CLOCK.wall_ns()))
+    tab.call("Emulation.setEmulatedMedia", media=medium)
+    tab.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=width, height=700, deviceScaleFactor=1, mobile=False,
+    )  # fmt: skip
+    tables = "[...document.querySelectorAll('.wide')]"
+    tab.wait_for(f"innerWidth === {width}")
+    assert tab.run(f"{tables}.every(w => w.scrollWidth <= w.clientWidth)")
+    assert tab.run("document.documentElement.scrollWidth") <= width
+    links = "[...document.querySelectorAll('.wide tbody th a')]"
+    assert tab.run(f"{links}.every(a => a.textContent.length === 8)")
+    assert tab.run(f"{links}.every(a => a.getClientRects().length === 1)")
+    legend = tab.run("document.querySelector('#lanes .legend').innerText")
+    assert "detector-of-the-front-camera-0" in legend
+
+
 def test_one_run_is_shown_at_once(filled, open_file):
     made = next(History(filled.store.path).runs())
     tab = open_file(page_of_run(History(filled.store.path), made["run_id"]))

@@ -115,9 +115,10 @@ def _band(run: RunReport, offset_ns: int | None) -> list[object]:
     return band
 
 
+# As many as a laptop shows and a sheet of paper holds; a run's own page has the rest.
 _FIGURES = (
-    *("p50", "p99", "throughput", "energy per inference", "net energy per inference"),
-    *("energy per unit", "largest uncertainty", "module power", "hottest", "flags", "load"),
+    *("p50", "p99", "energy per inference", "net energy per inference", "energy per unit"),
+    *("module power", "hottest", "flags"),
 )
 
 
@@ -138,9 +139,9 @@ def runs_table(runs: Sequence[RunReport]) -> Table:
         text.setdefault("flags", "none")
         figures = (text.get(label, ABSENT) for label in labels)
         # As `runs list` prints it: any unique part of an id names the run.
-        name, started = run.run_id[-8:], utc(run.started_wall_ns)
+        name, started = run.run_id[-8:], utc(run.started_wall_ns)[5:-4]
         rows.append((name, started, run.workload, run.device, outcome, *figures))
-    columns = ("run", "started", "workload", "device", "outcome", *labels)
+    columns = ("run", "started (UTC)", "workload", "device", "outcome", *labels)
     return Table(columns, rows, left=5, run_ids=[run.run_id for run in runs])
 
 
