@@ -264,10 +264,9 @@ def test_users_of_the_board_are_a_table_and_the_culprit_stands_in_the_row(board,
         "docker:0123456789ab/detector|1.50|1.00 GiB|–",
         "trtexec|–|–|50.0 %",
     ]
-    words = "document.querySelector('#processes caption').textContent.startsWith('{}')"
-    assert tab.run(words.format("Programs of this machine, which are not simulated."))
+    assert tab.run(text("#processes-title")) == "Processes of this machine, not simulated"
     board.live.describe(simulated=False)
-    tab.wait_for(words.format("CPU: "))
+    tab.wait_for(f"{text('#processes-title')} === 'Processes'")
     tab.wait_for("document.querySelector('#runs').innerText.includes('python3 thief.py')")
     assert tab.run(AUDIT) == []
     assert tab.complaints == []

@@ -110,7 +110,7 @@ export function tiles({ now, signal_sources: sources }, throttled, span) {
 }
 
 /** Return a table of who uses CPU, memory and each DLA core, or null where that is not read. */
-export function processTable({ processes, simulated }) {
+export function processTable({ processes }) {
   if (processes.length === 0) return null;
   const cores = [...new Set(processes.flatMap((one) => Object.keys(one.dla ?? {})))].sort();
   const heads = ["process", "CPU cores", "memory", ...cores.map((core) => core.toUpperCase())];
@@ -120,8 +120,6 @@ export function processTable({ processes, simulated }) {
     bytes(one.memory_bytes),
     ...cores.map((core) => percent(one.dla?.[core])),
   ]);
-  // The board is simulated, and whoever sees a browser in this list must not take it for a part of it.
-  const whose = simulated ? "Programs of this machine, which are not simulated. " : "";
-  const caption = `${whose}CPU: cores in use between the last two readings. DLA: share of the last ten seconds, by its trace`;
+  const caption = "CPU: cores in use between the last two readings. DLA: share of the last ten seconds, by its trace";
   return table(caption, heads, rows);
 }

@@ -284,6 +284,9 @@ function showStatus(status) {
   models.take(compared, status);
   const processes = processTable(status);
   at("processes-section").hidden = processes === null;
+  say(at("processes-title"), status.simulated ? "Processes of this machine, not simulated" : "Processes");
+  // A link to a part that is not there would lead nowhere.
+  for (const link of document.querySelectorAll("nav a")) link.hidden = at(link.hash.slice(1)).parentElement.closest("[hidden]") !== null;
   at("processes").replaceChildren(processes ?? "");
   at("health").replaceChildren(...healthOf(status));
 }

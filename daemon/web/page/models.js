@@ -1,6 +1,6 @@
 // A card per model: the figures of its last good runs by device, and which device is better.
 
-import { make, marks, row, say, table } from "./dom.js";
+import { explained, make, marks, row, say, table } from "./dom.js";
 import { digits, duration, joules, NOTHING, percent, seconds, SPACE } from "./words.js";
 
 const SHOWN = matchMedia("(max-width: 48rem)").matches ? 2 : 4;
@@ -146,6 +146,6 @@ function card(model, hasDla, wait) {
     said.length > 0 ? make("ul", { class: "verdicts" }, ...said) : null,
     model.entries.length > 0 ? made : null,
     model.left_out > 0 ? make("p", { class: "under" }, `${model.left_out} runs in another power mode or clock setting are left out.`) : null,
-    flags.length > 0 ? make("p", { class: "flags" }, ...marks(flags)) : null,
+    flags.length > 0 ? make("details", {}, make("summary", {}, "Reasons for doubt: ", ...marks(flags)), make("dl", {}, ...explained(flags))) : null,
   );
 }

@@ -15,6 +15,14 @@ const SUMMARIES = {
   runs: (count) => `${count} workloads fail`,
 };
 
+// What a person does first; the runbook of the alert has the rest.
+const STEPS = {
+  heat: "Cool the board, or choose a lower power mode.",
+  memory: "Stop a program, or use a smaller model or batch.",
+  source: "Look into the log of the daemon; tegrascope doctor checks the board.",
+  runs: "Open the last failed run for its log; tegrascope doctor checks the board.",
+};
+
 export class Troubles {
   constructor(place, note) {
     Object.assign(this, { place, note, key: null });
@@ -46,6 +54,7 @@ function line(cause, found, isOpen) {
     const items = found.map((one) => make("li", {}, one.text, make("small", {}, ` since ${moment(one.since)}`), ...runLink(one)));
     parts.push(make("details", { "data-cause": cause, open: isOpen ? "" : null }, make("summary", {}, `${worst.text}, and ${found.length - 1} more`), make("ul", {}, ...items)));
   }
+  parts.push(make("small", { class: "step" }, STEPS[cause]));
   return make("li", { class: LEVELS[worst.severity] }, ...parts);
 }
 
