@@ -148,7 +148,8 @@ POWER = Row(
             "timeseries",
             "DLA",
             "Busy: the load, by source; ftrace is the exact one. Powered: mostly more than"
-            " busy, because a core stays powered for half a second after each task. tegrascope "
+            " busy, because a core stays powered for half a second after each task. A sampled busy"
+            " share may be some points above it. tegrascope "
             "runs: time with a run in flight. The gate is on or off and is not a load. A board "
             "without a DLA, like Thor and Orin Nano, has no line.",
             telemetry("DLA"),

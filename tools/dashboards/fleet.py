@@ -95,7 +95,8 @@ STATE = Row(
             "Devices",
             "The device with the worst trouble is first. Margin: degrees between the hottest zone "
             "and its shutdown. DLA busy is the load of the busiest core over five minutes, as the "
-            "recorded rule has it. Powered is its upper limit. A click opens the device.",
+            "recorded rule has it. A core that works is powered, but both shares are sampled, so "
+            "that busy may be some points above powered. A click opens the device.",
             (
                 Query(f"max by (instance, board) ({of_board(f'tegra_info{{{FLEET}}}')})"),
                 Query(_by_device(_TROUBLE)),

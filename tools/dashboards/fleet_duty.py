@@ -89,7 +89,8 @@ DUTY = Row(
         *_spread(
             "DLA busy",
             "Busy share of each core over five minutes, by the best source, as the recorded rule "
-            "has it. A core that is idle for days is unused hardware. Near 100 % tasks wait.",
+            "has it. A core that is idle for days is unused hardware. Near 100 % tasks wait. "
+            "Sampled shares may be some points above DLA powered.",
             as_recorded(DLA_BUSY, FLEET),
             "percentunit",
             "{{instance}} core {{core}} ({{source}})",
@@ -105,7 +106,8 @@ DUTY = Row(
         *_spread(
             "DLA powered",
             "Share of five minutes in which each core was powered, for all programs. A core "
-            "that works is powered. Sampled shares may differ from that by some points.",
+            "that works is powered. Both shares are sampled: busy may be some points above it, "
+            "where samples are of different moments.",
             as_recorded(DLA_POWERED, FLEET),
             "percentunit",
             "{{instance}} core {{core}}",
