@@ -14,14 +14,17 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from statistics import stdev
 
 import numpy as np
 
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.correlate import correlate
+from tegrascope.daemon.measure.figures import energy_of, mean_energy
 from tegrascope.daemon.measure.report import Device, Environment
 from tegrascope.daemon.measure.trace import RunTrace
+from tegrascope.daemon.measure.winner import MeanOfRuns, judge_runs
 from tegrascope.parsers.inference.events import Inferences, Phase
 from tegrascope.workbench.results.paired import power_of
 from tegrascope.workbench.results.records import GoalResult
@@ -58,8 +61,8 @@ class Verdict:
         return interval.low <= sign * self.truth <= interval.high
 
 
-def judge(bench: Bench) -> Verdict:
-    """Return what the product makes of a bench."""
+def rounds_of(bench: Bench) -> "tuple[dict[str, list[Round]], float]":
+    """Return the rounds of each as the product correlates them, and the true B less A in joules."""
     rule = find_rail_rule([rail.name for rail in bench.power.board.rails])
     environment = Environment()
     rounds: dict[str, list[Round]] = {"A": [], "B": []}
@@ -105,6 +108,13 @@ def judge(bench: Bench) -> Verdict:
         rounds[name].append(Round(report, array("q", seconds), power=power))
         joules[name].append(bench.power.net(begin, end))
         counts[name] += len(starts)
+    per_inference = {name: sum(joules[name]) / counts[name] for name in DEVICES}
+    return rounds, per_inference["B"] - per_inference["A"]
+
+
+def judge(bench: Bench) -> Verdict:
+    """Return what the product makes of a bench."""
+    rounds, truth = rounds_of(bench)
     measured = [
         Measured(each[0].report, "ok", None, rounds=each) for each in (rounds["A"], rounds["B"])
     ]
@@ -114,8 +124,30 @@ def judge(bench: Bench) -> Verdict:
     )
     result = summarise("truth", measured, reports)
     goal = next(one for one in result.goals if one.goal == "energy")
-    per_inference = {name: sum(joules[name]) / counts[name] for name in DEVICES}
-    return Verdict(goal, per_inference["B"] - per_inference["A"])
+    return Verdict(goal, truth)
+
+
+def answers_of(seed: int, *, difference: float, runs: int = 8) -> "tuple[list[str], float]":
+    """Return the answers of the status page about energy after each run from the third on.
+
+    They are those of ``judge_runs`` to A and B, in which B draws ``difference`` more; and the true
+    difference of B less A, in joules.
+    """
+    random = np.random.default_rng(seed)
+    rounds, truth = rounds_of(
+        make_bench(random, difference, rounds=runs, seconds=10.1, interval=0.083)
+    )
+    answers = []
+    for count in range(3, runs + 1):
+        sides = []
+        for name in DEVICES:
+            figures = [energy_of(one.report, "net") for one in rounds[name][:count]]
+            values = [figure.value for figure in figures if figure is not None]
+            mean = mean_energy(figures)
+            assert mean is not None
+            sides.append(MeanOfRuns(mean, len(values), stdev(values)))
+        answers.append(judge_runs(*sides).answer)
+    return answers, truth
 
 
 def _ns(seconds: float) -> int:
