@@ -5,6 +5,7 @@ than one of 10,000.
 """
 
 import secrets
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -88,8 +89,7 @@ def test_status_page_is_never_sure_and_wrong(difference):
         right, other = ("first", "second") if truth > 0 else ("second", "first")
         wrong += other in answers or (difference == 0 and right in answers)
         sure += answers[-1] == right
-        pairs = zip(answers, answers[1:], strict=False)
-        taken_back += any(before == right != after for before, after in pairs)
+        taken_back += any(before == right != after for before, after in pairwise(answers))
     assert wrong <= (2 if difference == 0 else 0)
     if abs(difference) > 0.2:
         assert sure >= 18
