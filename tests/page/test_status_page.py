@@ -571,8 +571,8 @@ def test_danger_is_marked(board, show):
     troubles = tab.wait_for(text("#troubles"))
     # One cause is one line: its parts are a click away.
     assert "critical" in troubles.lower()
-    assert "2 signs of heat since " in troubles
-    assert "cpu is at 103.0 °C; the board shuts down at 104.5 °C, and 1 more" in troubles
+    assert "cpu is at 103.0 °C; the board shuts down at 104.5 °C since " in troubles
+    assert "2 signs of heat" in troubles
     assert tab.run("document.querySelector('#troubles a').hash") == "#temperature"
     tab.run("document.querySelector('#troubles details').open = true")
     assert "throttled by gpu_thermal now since " in tab.run(text("#troubles"))
@@ -702,7 +702,7 @@ def test_forty_failing_workloads_are_one_line_and_ten_rows(board, show):
     tab = show(board.url, width=390)
     troubles = tab.wait_for(text("#troubles"))
     assert troubles.count("no engine") == 1
-    assert "40 workloads fail since " in troubles
+    assert "40 workloads fail" in troubles
     rows = "document.querySelectorAll('#workloads tbody tr')"
     tab.wait_for(f"{rows}.length === 10")
     assert tab.run(text("#filtered")) == "10 of 40 workloads"

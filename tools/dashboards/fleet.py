@@ -4,7 +4,6 @@ from .fleet_duty import ALERTS, CHOICES, DUTY, FLEET, of_board
 from .parts import BLUE, GREEN, GREY, ORANGE, RED, Column, Dashboard, Panel, Query, Row, Step, Word
 from .queries import (
     DLA_BUSY,
-    DLA_POWERED,
     FRESH,
     HOT,
     KEPT,
@@ -13,6 +12,7 @@ from .queries import (
     as_recorded,
     headroom,
     last_run,
+    powered,
     watts,
 )
 from .reasons import NO_DLA, NO_SYSFS, NO_THROTTLING
@@ -95,8 +95,8 @@ STATE = Row(
             "Devices",
             "The device with the worst trouble is first. Margin: degrees between the hottest zone "
             "and its shutdown. DLA busy is the load of the busiest core over five minutes, as the "
-            "recorded rule has it. A core that works is powered, but both shares are sampled, so "
-            "that busy may be some points above powered. A click opens the device.",
+            "recorded rule has it. A core that works is powered: where its sampled powered share "
+            "is less than the busy one, that one is shown. A click opens the device.",
             (
                 Query(f"max by (instance, board) ({of_board(f'tegra_info{{{FLEET}}}')})"),
                 Query(_by_device(_TROUBLE)),
@@ -105,7 +105,7 @@ STATE = Row(
                     _by_device(f"avg_over_time(tegra_gpu_utilization_ratio{{{FLEET}}}[5m])", "avg")
                 ),
                 Query(_by_device(as_recorded(DLA_BUSY, FLEET)), empty=NO_DLA),
-                Query(_by_device(as_recorded(DLA_POWERED, FLEET)), empty=NO_DLA),
+                Query(_by_device(powered(FLEET)), empty=NO_DLA),
                 Query(_by_device(headroom(FLEET), "min"), empty=NO_SYSFS),
             ),
             width=24,

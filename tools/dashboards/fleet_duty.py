@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from .parts import BLUE, Panel, Query, Row, Step, Variable
-from .queries import DLA_BUSY, DLA_POWERED, HOT, JOB, SEL, as_recorded, headroom, watts
+from .queries import DLA_BUSY, HOT, JOB, SEL, as_recorded, headroom, powered, watts
 from .reasons import NO_DLA, NO_LIMIT, NO_SYSFS
 
 FLEET = f'{SEL},site=~"$site"'
@@ -89,8 +89,7 @@ DUTY = Row(
         *_spread(
             "DLA busy",
             "Busy share of each core over five minutes, by the best source, as the recorded rule "
-            "has it. A core that is idle for days is unused hardware. Near 100 % tasks wait. "
-            "Sampled shares may be some points above DLA powered.",
+            "has it. A core that is idle for days is unused hardware. Near 100 % tasks wait.",
             as_recorded(DLA_BUSY, FLEET),
             "percentunit",
             "{{instance}} core {{core}} ({{source}})",
@@ -106,9 +105,9 @@ DUTY = Row(
         *_spread(
             "DLA powered",
             "Share of five minutes in which each core was powered, for all programs. A core "
-            "that works is powered. Both shares are sampled: busy may be some points above it, "
-            "where samples are of different moments.",
-            as_recorded(DLA_POWERED, FLEET),
+            "that works is powered: where the sampled powered share is less than the busy one, the "
+            "busy one is shown.",
+            powered(FLEET),
             "percentunit",
             "{{instance}} core {{core}}",
             empty=NO_DLA,

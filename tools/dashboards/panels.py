@@ -58,6 +58,10 @@ def draw(panel: Panel) -> Any:
     if panel.words:
         made.mappings(_mappings(panel.words))
     made.thresholds(_thresholds(panel.steps or (Step(None, GREEN),)))
+    reasons = dict.fromkeys(query.empty for query in panel.queries)
+    # In a table it would also fill single cells.
+    if all(reasons) and panel.kind != "table":
+        made.no_value(f"No data: {'; '.join(reasons)}")
     _DRESS[panel.kind](made, panel)
     return made
 

@@ -70,6 +70,16 @@ DLA_BUSY = "instance_core:tegra_dla_busy_ratio:avg5m"
 DLA_POWERED = "instance_core:tegra_dla_powered_ratio:avg5m"
 
 
+def powered(labels: str = SEL) -> str:
+    """Return the powered share of each DLA core over five minutes.
+
+    A core that works is powered. The two shares come from samples of different moments, so that the
+    measured powered share may be some points below the busy one.
+    """
+    shares = f"({as_recorded(DLA_POWERED, labels)}) or ({as_recorded(DLA_BUSY, labels)})"
+    return f"max without (source) ({shares})"
+
+
 def telemetry(panel: str, *written: Query) -> tuple[Query, ...]:
     """Return the queries of a panel: of the metrics that name it, and those written by hand.
 

@@ -198,14 +198,16 @@ def _bars(model: ModelResult) -> Iterator[Bars]:
             figure = goal.read(result)
             if figure is not None and result.may_win:
                 figures[result.device] = figure
+        best_first = sorted(
+            figures.items(), key=lambda pair: pair[1].value, reverse=goal.more_is_better
+        )
         longest = max(abs(figure.value) for figure in figures.values()) or 1.0
         rows = []
-        for device, figure in figures.items():
+        for device, figure in best_first:
             rows.append((device, with_half(figure, goal.show), max(0.0, figure.value) / longest))
-        title = f"{goal.title}: no difference shown"
-        if decided.winner is not None:
-            title = f"{goal.title}: {decided.winner} wins"
-        yield Bars(title, rows, decided.sentence.partition(": ")[2])
+        verdict, _, intervals = decided.sentence.partition("; ")
+        # What is freed has no bar: the bars are of the figure that decides.
+        yield Bars(f"{verdict} · {goal.figure}", rows, intervals)
 
 
 _SAME_GOALS: dict[str, GoalOfRuns] = {"latency": "latency", "energy": "energy", "gpu_freed": "gpu"}

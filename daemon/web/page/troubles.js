@@ -46,13 +46,13 @@ function line(cause, found, isOpen) {
   const since = Math.min(...found.map((one) => one.since));
   const [href, name] = PLACES[cause];
   const parts = [
-    make("b", {}, worst.severity), ` ${found.length === 1 ? worst.text : SUMMARIES[cause](found.length)}`,
+    make("b", {}, worst.severity), ` ${worst.text}`,
     make("small", {}, ` since ${moment(since)} · `), make("a", { href }, name),
   ];
-  if (found.length === 1) parts.push(...runLink(worst));
-  else {
+  parts.push(...runLink(worst));
+  if (found.length > 1) {
     const items = found.map((one) => make("li", {}, one.text, make("small", {}, ` since ${moment(one.since)}`), ...runLink(one)));
-    parts.push(make("details", { "data-cause": cause, open: isOpen ? "" : null }, make("summary", {}, `${worst.text}, and ${found.length - 1} more`), make("ul", {}, ...items)));
+    parts.push(make("details", { "data-cause": cause, open: isOpen ? "" : null }, make("summary", {}, SUMMARIES[cause](found.length)), make("ul", {}, ...items)));
   }
   parts.push(make("small", { class: "step" }, STEPS[cause]));
   return make("li", { class: LEVELS[worst.severity] }, ...parts);
