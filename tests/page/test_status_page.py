@@ -458,7 +458,7 @@ def test_card_answers_dla_or_gpu(board, show, width):
     for words in (
         "On the DLA: 50 % less energy, 2.5 times the time, 80.0 points less GPU load",
         "Time 3.00 ms more on the DLA (",
-        "Energy 15.0 mJ less on the DLA (",
+        "Net energy 15.0 mJ less on the DLA (",
         "5.00 ms",
         "15.0 mJ",
         "busy 80.0 %",

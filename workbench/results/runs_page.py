@@ -58,7 +58,10 @@ def _conclusions(models: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
         yield Text(model["conclusion"] or "No conclusion yet", "conclusion")
         sentences = []
         for verdict in model["verdicts"]:
-            sentences.append((noun_of(verdict["goal"]), verdict["sentence"]))
+            noun = noun_of(verdict["goal"])
+            if verdict["goal"] == "energy":
+                noun = f"{model['energy']} {noun}"
+            sentences.append((noun, verdict["sentence"]))
         yield Items(sentences)
 
 

@@ -54,7 +54,7 @@ export function vitals({ vital, limits }) {
   const { module_watts: power, gpu_ratio: gpu, dla, hottest } = vital;
   const made = [];
   const budget = limits.power_watts;
-  if (power !== null) made.push(tile("module", watts(power), { level: powerLevel(power, budget), more: budget ? `of ${watts(budget)}` : "" }));
+  if (power !== null) made.push(tile("module", watts(power), { level: powerLevel(power, budget), more: budget ? `budget ${watts(budget)}` : "" }));
   if (gpu !== null) made.push(tile("GPU", percent(gpu)));
   for (const [core, [ratio, word]] of Object.entries(dla)) made.push(tile(core.toUpperCase(), percent(ratio), { more: word }));
   if (hottest !== null) {

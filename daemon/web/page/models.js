@@ -27,7 +27,7 @@ function withHalf(figure, show) {
   return [`${show(figure.value)} `, make("small", {}, `±${SPACE}${digits(half, 2)}${SPACE}%`)];
 }
 
-const TITLES = { latency: "Time", energy: "Energy", gpu: "GPU load" };
+const TITLES = { latency: "Time", gpu: "GPU load" };
 const RUNS_NEEDED = 3;
 const EXPECTED = "Here will stand, after 3 runs on each: energy, time and GPU load on the DLA, against the GPU";
 
@@ -130,7 +130,7 @@ function card(model, hasDla, wait) {
     .filter(({ answer }) => wait === null || answer !== "too_few_runs")
     .map(({ goal, better, sentence }) =>
       make("li", { class: better === null ? "even" : better === "gpu" ? "gpu" : "dla" },
-        make("b", {}, TITLES[goal]), " ", make("span", {}, sentence)),
+        make("b", {}, TITLES[goal] ?? `${model.energy === "net" ? "Net" : "Gross"} energy`), " ", make("span", {}, sentence)),
     );
   const has = (kind) => places.some((device) => device.startsWith(kind));
   const other = has("dla") && !has("gpu") ? "gpu" : has("gpu") && !has("dla") ? "dla0" : null;

@@ -38,7 +38,10 @@ async function show() {
     make("div", { class: "bar" }, make("h2", { id: "timeline" }, "Timeline"), cursor),
     charts,
   );
-  const sections = [flags(report), timeline, ...sectionsOf(report)];
+  const sections = [flags(report), ...sectionsOf(report)];
+  // The figures answer most questions; the charts would push them off the first screen.
+  const figures = sections.findIndex((one) => one?.querySelector("#figures"));
+  sections.splice(figures + 1, 0, timeline);
   at("sections").replaceChildren(...sections.filter((one) => one !== null));
   await drawTimeline(report, new Charts(charts, cursor), near.in_flight);
   return true;
