@@ -20,9 +20,8 @@ const LEAST_SECONDS = 30;
 const POINTS = 450;
 const SHORTEST = 10;
 const LONGEST = 31 * 86_400;
-// A long past is asked for in parts: the daemon answers each of them within seconds.
-const PARTS = 8;
-const LONG = 1800;
+// The past is asked for in parts: the daemon answers each of them within a second or two.
+const PART_SECONDS = 3600;
 const LOW_ROOM_BYTES = 100 * 2 ** 20;
 
 const at = (id) => document.getElementById(id);
@@ -34,12 +33,14 @@ const troubles = new Troubles(at("troubles"), at("as-of"));
 const series = new Series();
 const isNarrow = matchMedia("(max-width: 48rem)");
 let span = 900;
+let liveSpan = span;
+let caughtUp = -Infinity;
 // The end of the time shown, in seconds; null on a page that follows the present.
 let until = null;
 // What is known of a time that is over: series, bands, and since when all of these are known.
 let past = null;
 let asked = 0;
-let drawn = { time: 0, span };
+let drawn = { time: 0, begin: 0, span };
 let last = null;
 let failures = 0;
 let isGone = false;
@@ -85,12 +86,12 @@ function showLive(status, now) {
   at("danger").replaceChildren(...made.filter((one) => one.className));
   at("now").replaceChildren(...made.filter((one) => !one.className));
   // A redraw that moves no line by a pixel costs as much as one that does.
-  const isNew = drawn.span !== span || now < drawn.time || now - drawn.time >= span / POINTS - EVERY_MS / 2000;
+  const isNew = drawn.span !== span || now < drawn.time || now - drawn.time >= (now - drawn.begin) / POINTS - EVERY_MS / 2000;
   if (!isNew && shown.length === drawn.bands) return;
-  drawn = { time: now, span, bands: shown.length };
   // Where the daemon has just begun there is no past to show.
   const first = Math.min(series.rows[0]?.time ?? now, ...shown.map((band) => band.begin));
   const begin = Math.max(now - span, Math.min(first, now - LEAST_SECONDS));
+  drawn = { time: now, begin, span, bands: shown.length };
   draw(status, series, shown, begin, now, now, Math.max(bandsSince, begin));
 }
 
@@ -112,6 +113,7 @@ function showPast() {
 function choose(begin, end, isDone = true, isKnown = false) {
   if (begin === null) {
     until = past = null;
+    span = liveSpan;
   } else {
     span = Math.min(Math.max(end - begin, SHORTEST), LONGEST);
     until = Math.min(end, last?.status.time ?? end);
@@ -128,6 +130,7 @@ function choose(begin, end, isDone = true, isKnown = false) {
   if (until === null) {
     series.clear();
     bandsUntil = null;
+    runsOf.time = -Infinity; // the runs of a longer time are not known yet
     drawn.span = null;
   } else if (last !== null) {
     showPast();
@@ -142,15 +145,21 @@ async function loadPast() {
   const [begin, end] = [until - span, until];
   const loaded = new Series();
   loaded.totalRails = last.status.total_rails;
-  const part = span > LONG ? span / PARTS : span;
-  for (let since = begin; since < end - 1; since += part) {
-    loaded.take(await ask("api/v1/series", { since, until: Math.min(since + part, end), step: stepOf() }));
-    if (mine !== asked || until === null) return; // another time was chosen meanwhile
-  }
   const answer = await ask("api/v1/bands", { since: begin, before: end });
-  if (mine !== asked || until === null) return;
-  past = { series: loaded, bands: answer.bands.map(bandOfRow), since: answer.since };
-  showPast();
+  await takeSeries(loaded, begin, end, () => mine === asked && until !== null, () => {
+    past = { series: loaded, bands: answer.bands.map(bandOfRow), since: answer.since };
+    showPast();
+  });
+}
+
+/** Take the telemetry between two times, a part after the other, while it is wanted. */
+async function takeSeries(into, begin, end, isWanted, afterPart = () => {}) {
+  for (let since = begin; since < end; since += PART_SECONDS) {
+    const answer = await ask("api/v1/series", { since, until: Math.min(since + PART_SECONDS, end), step: stepOf() });
+    if (!isWanted()) return; // another time was chosen meanwhile
+    into.take(answer);
+    afterPart();
+  }
 }
 
 /** Return the seconds per point of the time shown. */
@@ -189,12 +198,12 @@ function levelsOf({ limits, trips, now }) {
 /** Ask for the steps since the newest one; for all where there is none, or the clock was set. */
 async function catchUp(now) {
   const isStale = series.end === null || series.end > now + series.gap || series.end < now - span;
+  // A step of a long time is the mean of minutes, and need not be asked for each second.
+  if (!isStale && now - caughtUp < stepOf() / 4) return;
+  caughtUp = now;
   if (isStale) series.clear();
-  const since = series.end ?? now - span;
   const chosen = span;
-  const answer = await ask("api/v1/series", { since, step: stepOf() });
-  if (chosen !== span || until !== null) return; // another time was chosen meanwhile
-  series.take(answer);
+  await takeSeries(series, series.end ?? now - span, now, () => chosen === span && until === null);
   series.dropBefore(now - span);
 }
 
@@ -368,10 +377,9 @@ async function forEver() {
 
 at("spans").addEventListener("change", (event) => {
   const end = until;
-  span = Number(event.target.value);
+  span = liveSpan = Number(event.target.value);
   if (end === null) choose(null);
   else choose(end - span, end);
-  runsOf.time = -Infinity; // the runs of a longer time are not known yet
 });
 at("pause").addEventListener("click", () => {
   const now = last?.status.time;
