@@ -12,6 +12,7 @@ from tegrascope.collectors.application.client import ApiClient
 from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.daemon.terminal import age
 from tegrascope.daemon.web.present import Present
+from tegrascope.daemon.web.troubles import TroubleWatch
 from tegrascope.parsers import signals
 from tegrascope.parsers.errors import UserError
 from tegrascope.workbench.top.client import DaemonClient, ScreenState
@@ -70,7 +71,7 @@ def states() -> list[ScreenState]:
             device.step()
         snapshot, clock = device.live.snapshot, device.clock
         rule = find_rail_rule(signals.RAIL_POWER.by_label(snapshot.values))
-        found = Present(device.timeline).document(
+        found = Present(device.timeline, TroubleWatch()).document(
             snapshot, clock.monotonic_ns(), clock.wall_ns(), rule, {}
         )
         values = dict(snapshot.values)
