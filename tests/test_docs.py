@@ -1,5 +1,6 @@
 """What the pages say is what the program does."""
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -40,6 +41,53 @@ def configurations() -> Iterator[tuple[str, str]]:
 
 
 CONFIGURATIONS = dict(configurations())
+INTERVAL = ROOT / "docs/decisions/interval.md"
+OF_INTERVAL = (
+    "uncertainty",
+    "energy",
+    "energy_report",
+    "rhythm",
+    "sensor",
+    "counter",
+    "quality",
+)
+
+
+def section(page: Path, heading: str) -> str:
+    """Return the text from a heading of a page to the next heading of that level."""
+    text = page.read_text(encoding="utf-8")
+    _, _, after = text.partition(f"\n## {heading}\n")
+    return after.partition("\n## ")[0]
+
+
+def numbers(source: str) -> Iterator[tuple[int, str, float]]:
+    """Yield line, name and value of each number that a module sets for itself."""
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.Assign):
+            continue
+        (target,), value = node.targets, node.value
+        names, values = [target], [value]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            names, values = target.elts, value.elts
+        for name, number in zip(names, values, strict=True):
+            if isinstance(number, ast.Constant) and isinstance(number.value, int | float):
+                yield node.lineno, ast.unparse(name), float(number.value)
+
+
+def constants_of_interval() -> Iterator[tuple[str, str, float, str | None]]:
+    """Yield module, name and value of each constant, and the heading named in its group."""
+    for module in OF_INTERVAL:
+        source = (ROOT / f"daemon/measure/{module}.py").read_text(encoding="utf-8")
+        lines = source.splitlines()
+        for number, name, value in numbers(source):
+            heading = None
+            for line in reversed(lines[: number - 1]):
+                named = re.fullmatch(r'# docs/decisions/interval\.md, "(.+)"', line)
+                if named:
+                    heading = named[1]
+                if named or not line:
+                    break
+            yield module, name, value, heading
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -108,6 +156,35 @@ def test_image_gets_every_file_that_the_package_needs():
     assert all((ROOT / name).exists() for name in copied)
     ignored = (folder / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     assert {line[1:] for line in ignored if line.startswith("!")} == copied
+
+
+def test_every_constant_of_the_interval_has_its_reason_and_its_value_on_the_page():
+    found = list(constants_of_interval())
+    assert {module for module, *_ in found} == set(OF_INTERVAL)
+    for module, name, value, heading in found:
+        assert heading is not None, f"{module}.{name} names no heading of {INTERVAL.name}"
+        row = rf"^\| `{name}` \| (\S+) \| \S.*\|$"
+        rows = re.findall(row, section(INTERVAL, heading), re.MULTILINE)
+        assert [float(shown) for shown in rows] == [value], f"{module}.{name}, {heading}"
+
+
+def test_page_of_the_interval_has_no_constant_that_the_code_lacks():
+    known = {name for _, name, _, _ in constants_of_interval()}
+    text = INTERVAL.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| [\d._e-]+ \|", text, re.MULTILINE)
+    assert set(rows) == known
+
+
+def test_every_page_and_heading_that_the_code_names_exists():
+    named = []
+    for room in ("parsers", "collectors", "daemon", "workbench"):
+        for path in ROOT.glob(f"{room}/**/*.py"):
+            text = path.read_text(encoding="utf-8")
+            named += re.findall(r'(docs/[\w/-]+\.md), "([^"\n]+)"', text)
+    assert ("docs/decisions/interval.md", "Sampling") in named
+    for page, heading in named:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert re.search(rf"^#+ {re.escape(heading)}$", text, re.MULTILINE), (page, heading)
 
 
 def test_container_page_names_the_paths_of_the_program():

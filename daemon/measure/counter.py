@@ -16,20 +16,21 @@ from .blocks import WindowSlice, known_values
 from .numerics import differences
 from .report import CounterFault, Span
 
+# docs/decisions/interval.md, "Energy counter"
 TICK_SECONDS = 0.1
 """Time between two updates of an energy counter; measured on busy server GPUs."""
 STILL_SECONDS = 1.0
 """A counter that does not grow for so long stands still: every board draws power all the time."""
 JUMP_RATIO = 10.0
 """Growth that needs so many times the highest known power is no energy."""
+WIDE_STEPS = 2.5
+"""Readings so many median intervals apart have a gap between them, as in ``telemetry_gap``."""
 UNEVEN_SHARE = 0.7
 """Part of a step that may be counted on the wrong side of the edges if power is uneven within it.
 
 A step is from one reading of the counter to the next, or from one of its updates to the next. The
 part is of a step at the scatter of the power, for both edges together. In 95 of 100 windows with
 bursts of 0.5 to 60 Hz that follow neither edge, 0.6 is enough; the rest is margin."""
-WIDE_STEPS = 2.5
-"""Readings so many median intervals apart have a gap between them, as in ``telemetry_gap``."""
 
 
 class CounterEnergy(NamedTuple):

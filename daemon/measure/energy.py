@@ -11,7 +11,7 @@ from typing import NamedTuple
 from .numerics import differences
 from .report import Span
 
-# Of ``widest_gap_ns`` and ``settled``, which have the reasons.
+# docs/decisions/interval.md, "Edges"
 BRIDGED_GAP_INTERVALS = 5
 GAP_SECONDS = 2.0
 SETTLE_SECONDS = 0.55

@@ -27,10 +27,13 @@ from .rhythm import Beat
 from .uncertainty import FEWEST_POINTS, Wander, quantisation_watts, sampling_watts, wander
 
 IDLE_PHASES: tuple[PhaseName, ...] = ("baseline_before", "baseline_after")
+# docs/decisions/interval.md, "Energy counter"
 IDLE_EDGE_RATIO = 0.01
 """An idle phase is long enough for a counter if the error at its edges is at most this part."""
+# docs/decisions/interval.md, "Second series"
 MOST_APART = 0.1
 """Half an interval by two series that disagree, over the energy, above which none is given."""
+# docs/decisions/interval.md, "Edges"
 NVML_SENSOR_SECONDS = 0.1
 """How often the sensor behind NVML's instant power is read."""
 _NVML_MEAN_SECONDS = 1.0
@@ -540,7 +543,8 @@ def _drift_bounds(difference: float, unsure: float, share: float, window: Span) 
     noise_share = 0.0
     if unsure:
         noise_share = min(1.0, 2 * max(0.0, 1 - abs(difference) / unsure))
-    # Half a 95 % interval is two standard deviations, with Student's factor two and a half.
+    # Half a 95 % interval is two standard deviations, with Student's factor two and a half:
+    # docs/decisions/interval.md, "Drift"
     certain_watts = max(0.0, abs(difference) - noise_share * unsure / 2.5)
     moved = certain_watts * window.seconds
     if difference < 0:

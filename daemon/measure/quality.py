@@ -17,22 +17,25 @@ from .numerics import differences
 from .report import EnergyMethod, Flag, Span
 from .utilization import clock_figures, zone_figures
 
-# The limits of the flags; docs/measurement.md has them for users, with the reasons.
+# docs/decisions/interval.md, "Limits of the flags"
+# docs/measurement.md has them for users.
 MINIMUM_SECONDS, MINIMUM_SAMPLES, MINIMUM_INFERENCES = 10.0, 100, 200
 FLAGGED_GAP_INTERVALS = 2.5
-DRIFT_RATIO = 0.05
 WALL_STEP_NS = 50_000_000
 WALL_SLEW_RATIO = 0.001
 SUSPEND_NS = 50_000_000
 LATE_AT_MOST_SECONDS = 0.05
 MEASURING_SHARE = 0.05
 FP32_DIFFERENCE, OTHER_DIFFERENCE = 0.001, 0.01
+BUSY_RATIO = 0.05
+# docs/decisions/interval.md, "Drift"
+DRIFT_RATIO = 0.05
 WITHHOLDING: frozenset[Flag] = frozenset(
     {"insufficient_samples", "aliased", "overlapped", "sensor_suspect"}
 )
 OF_SAMPLING: frozenset[Flag] = frozenset({"aliased", "sensor_suspect"})
 """Of these, the flags of the readings of power, which an energy counter does without."""
-BUSY_RATIO = 0.05
+# docs/decisions/interval.md, "Limits of the flags"
 LOAD_LAG_NS = 1_000_000_000
 """A load is a mean of the time before its sample, with NVML of up to one second."""
 FEWEST_LOADS = 2
@@ -222,6 +225,7 @@ def in_order(flags: Iterable[Flag]) -> tuple[Flag, ...]:
     return tuple(flag for flag in get_args(Flag) if flag in wanted)
 
 
+# docs/decisions/interval.md, "Limits of the flags"
 STEADY_WINDOWS = 6
 STEADY_INFERENCES = 5
 STEADY_RATIO = 1.05

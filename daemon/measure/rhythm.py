@@ -31,6 +31,7 @@ from .energy import Curve, inside
 from .numerics import about_mean, differences, dot
 from .report import Span
 
+# docs/decisions/interval.md, "Rhythm of the starts"
 # The conditions of the flag ``aliased``; docs/measurement.md has them for users.
 ALIAS_PROBABILITY = 0.01
 ALIAS_HARMONICS = 3

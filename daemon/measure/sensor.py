@@ -19,6 +19,7 @@ from .energy import FORGOTTEN, LAG_SECONDS, Curve, integrate, interval_ns
 from .numerics import differences
 from .report import Span
 
+# docs/decisions/interval.md, "Sensor"
 EDGE_SECONDS = 5.0
 """Readings so long before and after an edge show how the sensor follows a step."""
 # Of those: the fewest, and the height of a step in standard deviations of the readings after it.

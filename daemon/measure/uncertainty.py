@@ -16,6 +16,8 @@ Coverage: the first three are independent and add in quadrature. The last two ar
 sign. They do not average out, so each is added to the side on which the truth may lie. Errors that
 are equal in every run of a board are not included: the tolerance of its shunts, which cancels in a
 ratio, and the offset of its sensor, which cancels in a difference only.
+
+docs/decisions/interval.md derives each term, and has the reason of each constant.
 """
 
 import math
@@ -30,15 +32,19 @@ from .energy import Curve
 from .numerics import NORMAL_95, about_mean, differences, dot, student_95
 from .rhythm import Beat, fitted, waves_apart
 
+# docs/decisions/interval.md, "Sampling"
 # More would only take time: the blocks are longer than the parts.
 MOST_POINTS = 600
 FEWEST_POINTS = 6
+# docs/decisions/interval.md, "Limit of smoothness"
 # Most that the variance may be above that of the shortest blocks.
 SMOOTHEST, SMOOTHEST_WITHOUT_BEAT = 10.0, 1.5
 # Times the variance of idle power, above which the board does not move so by itself.
 _BEYOND_IDLE = 6.0
+# docs/decisions/interval.md, "Beats"
 # A share or line below this is noise of the Fourier sums.
 NO_BEAT = 0.05
+# docs/decisions/interval.md, "Idle wander"
 # Of ``wander``: limits of the part of the variance that the means of the phases hide, and of the
 # correlation of neighbours. Beyond them a phase is too short to show either.
 MOST_HIDDEN, MOST_ALIKE = 0.6, 0.97
@@ -108,6 +114,7 @@ def _scatter_watts(
     idle_density: float | None,
 ) -> float:
     """Return the part of the interval that the scatter about a slow change gives."""
+    # Lengths of blocks, and degrees of freedom: docs/decisions/interval.md, "Sampling"
     n = len(watts)
     runs = _run_count(watts)
     short = max(min(2 * n // runs - 1, n // 12), 1)
@@ -157,6 +164,7 @@ def _beats_watts(curve: Curve, beats: Sequence[Beat]) -> float:
     Where the frequency of a beat is known, its error is at most ``beat_watts``. Those of several
     harmonics add up, the largest of each. Of the beats without a frequency, the largest counts.
     """
+    # docs/decisions/interval.md, "Beats"
     swing = math.sqrt(2) * statistics.pstdev(curve.watts)
     height = 2 * (statistics.fmean(curve.watts) - min(curve.watts))
     # A beat with a number of cycles shows how strong the rhythm of the starts is.
@@ -231,6 +239,7 @@ def quantisation_watts(watts: Sequence[float], step: float, *, is_idle: bool = F
 
     ``watts`` has shape (n,): readings of one rail. ``step`` is the smallest step of its sensor.
     """
+    # docs/decisions/interval.md, "Quantisation"
     single = step * step / 12
     rising = sorted(watts)
     groups: list[list[float]] = [[rising[0]]]
@@ -304,6 +313,7 @@ def wander(phases: Sequence[Curve], averaging: float = 0.0) -> Wander:
     neighbours alike: its readings are means of ``averaging`` seconds. Readings within the memory
     count as one, and few of them widen the interval by Student's factor.
     """
+    # docs/decisions/interval.md, "Idle wander"
     lengths, count = [], 0
     for phase in phases:
         lengths.append((phase.times_ns[-1] - phase.times_ns[0]) / 1e9)
@@ -352,7 +362,7 @@ def _first_order(sums: Sequence[float], step: float, readings: float) -> tuple[f
     """
     alike = sums[1] / sums[0]
     # About its own mean, a series of n readings shows a correlation of neighbours ρ that is too
-    # small by (1 + 3ρ)/n on average.
+    # small, by (1 + 3ρ)/n at least.
     alike = min(alike + (1 + 3 * alike) / readings, MOST_ALIKE)
     memory = (1 + alike) / (1 - alike)
     # The mean of a phase hides ``memory / readings`` of the variance, but no more than 0.7 of it is
