@@ -340,7 +340,7 @@ _FAST, _SLOW = ((103, 15), (103, 60)), ((1009, 120),)
 _SHORT, _LONG = ((103, 15),), ((103, 60),)
 
 REGIMES = (
-    Regime("constant", "constant", _constant(), _ALL, (*_FAST, *_SLOW)),
+    Regime("constant", "constant", _constant(), (*_FAST, (1009, 15), *_SLOW), (*_SHORT, *_SLOW)),
     Regime("constant-varying-lag", "constant", _constant(sensor=Sensor(lag_varies=True)), _SHORT),
     Regime("constant-agx", "constant", _constant(board=AGX_ORIN), (*_FAST, *_SLOW), _SHORT),
     Regime("ramp-up", "ramp", _ramp(3, 7), (*_FAST, *_SLOW), (*_SHORT, *_SLOW)),
@@ -353,22 +353,22 @@ REGIMES = (
         _constant(board=AGX_ORIN, idle=Idle(0.15, 0.8)),
         (*_FAST, *_SLOW),
     ),
-    Regime("stages-agx", "other", _stages, (*_FAST, *_SLOW)),
+    Regime("stages-agx", "other", _stages, _FAST),
     Regime("white", "other", _constant(sensor=Sensor(noise_watts=0.15)), (*_SHORT, *_SLOW)),
     Regime("heat-weak", "other", _constant(heat=Heat(0.03, 20.0)), (*_FAST, *_SLOW)),
-    Regime("heat-strong", "other", _constant(heat=Heat(0.3, 12.0)), (*_FAST, *_SLOW), _SHORT),
-    Regime("idle-step", "other", _step, _FAST),
-    Regime("duty-one", "other", _duty(1), ((103, 60), (103, 120), *_SLOW), (*_LONG, *_SLOW)),
-    Regime("duty-half", "other", _duty(1 / 2), (*_FAST, *_SLOW), (*_SHORT, *_SLOW)),
-    Regime("duty-third", "other", _duty(1 / 3), (*_SHORT, *_SLOW), _SLOW),
+    Regime("heat-strong", "other", _constant(heat=Heat(0.3, 12.0)), (*_FAST, *_SLOW)),
+    Regime("idle-step", "other", _step, _SHORT),
+    Regime("duty-one", "other", _duty(1), (*_LONG, *_SLOW), _LONG),
+    Regime("duty-half", "other", _duty(1 / 2), (*_FAST, *_SLOW), _SHORT),
+    Regime("duty-third", "other", _duty(1 / 3), (*_SHORT, *_SLOW)),
     Regime("duty-one-and-half", "other", _duty(1.5), _LONG, _LONG),
     Regime("8fps", "other", _every(1 / 8, 0.035), _LONG, _LONG),
     Regime("20fps", "other", _every(1 / 20, 0.030), _FAST),
-    Regime("30fps", "other", _every(1 / 30, 0.020), (*_FAST, *_SLOW), _SHORT),
+    Regime("30fps", "other", _every(1 / 30, 0.020), (*_FAST, *_SLOW)),
     Regime("60fps", "other", _every(1 / 60, 0.010), _SHORT),
     Regime("115ms", "other", _every(0.115, 0.040), _LONG, _LONG),
     Regime("57.5ms", "other", _every(0.0575, 0.025), _FAST),
-    Regime("batches-1.0235s", "other", _every(1.0235, 0.035, 10, 0.15), (*_LONG, *_SLOW), _SLOW),
+    Regime("batches-1.0235s", "other", _every(1.0235, 0.035, 10, 0.15), _SLOW, _SLOW),
     Regime("batches-1.0s", "other", _every(1.0, 0.035, 10, 0.15), _SLOW),
     Regime("batches-0.7s", "other", _every(0.7, 0.035, 10, 0.15), _SLOW),
     Regime("batches-115ms", "other", _every(0.115, 0.018, 3, 0.15), _FAST, _LONG),
@@ -399,7 +399,6 @@ REGIMES = (
         "other",
         _with(_every(1.0, 0.035, 10, 0.15), sensor=Sensor(updates_seconds=1.0)),
         ((103, 120),),
-        ((103, 120),),
     ),
     Regime(
         "updates-0.2s-20fps",
@@ -415,8 +414,10 @@ REGIMES = (
         _with(_ramp(3, 7), sensor=Sensor(updates_seconds=0.3)),
         _LONG,
     ),
-    Regime("forgets-0.13s", "other", _constant(sensor=Sensor(forgets_seconds=0.13)), _FAST, _SHORT),
-    Regime("forgets-0.5s", "other", _constant(sensor=Sensor(forgets_seconds=0.5)), _FAST, _FAST),
+    Regime(
+        "forgets-0.13s", "other", _constant(sensor=Sensor(forgets_seconds=0.13)), _SHORT, _SHORT
+    ),
+    Regime("forgets-0.5s", "other", _constant(sensor=Sensor(forgets_seconds=0.5)), _FAST, _SHORT),
     Regime(
         "forgets-0.5s-unsaid",
         "other",
@@ -429,7 +430,7 @@ REGIMES = (
         "other",
         _constant(sensor=Sensor(averages_seconds=0.5, states_averaging=False)),
         _FAST,
-        _FAST,
+        _SHORT,
     ),
     Regime(
         "lines-wait-for-bursts",
@@ -451,14 +452,14 @@ REGIMES = (
         (*_FAST, *_SLOW),
         _SHORT,
     ),
-    Regime("blocks-10", "other", _constant(printing=Printing(block=10)), (*_FAST, *_SLOW), _SHORT),
+    Regime("blocks-10", "other", _constant(printing=Printing(block=10)), _FAST, _SHORT),
     Regime("blocks-3", "other", _constant(printing=Printing(block=3)), _SHORT),
     Regime("averaged-0.13s", "other", _constant(sensor=Sensor(averages_seconds=0.13)), _SHORT),
     Regime(
         "averaged-0.5s", "other", _constant(sensor=Sensor(averages_seconds=0.5)), (*_FAST, *_SLOW)
     ),
-    Regime("idle-disturbed", "other", _disturbed, (*_SHORT, *_SLOW)),
-    Regime("overlap", "other", _overlap, (*_SHORT, *_SLOW), _SHORT),
+    Regime("idle-disturbed", "other", _disturbed, _SHORT),
+    Regime("overlap", "other", _overlap, _SHORT, _SHORT),
 )
 
 
