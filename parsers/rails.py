@@ -7,6 +7,7 @@ from pydantic import ConfigDict, PositiveFloat
 from .records import Record
 
 _SAMPLES, _UPDATE_INTERVAL = "samples", "update_interval"
+_STATED = f"stated.{_UPDATE_INTERVAL}"
 # A conversion of bus and shunt voltage of an INA3221 takes at least twice 140 µs, for each of its
 # three channels.
 _FASTEST_MILLISECONDS = 3 * 0.28
@@ -44,6 +45,15 @@ class RailRule(Record):
     def step_watts(self, rail: str) -> float:
         """Return the smallest step of a rail's reading, in watts."""
         return self.step.get(rail, self.step["default"])
+
+
+def stated_sensors(averaging: float | None) -> dict[str, float]:
+    """Return the settings of rail sensors of which a user states the averaging in seconds.
+
+    >>> averaging_seconds(stated_sensors(0.42)), stated_sensors(None)
+    (0.42, {})
+    """
+    return {} if averaging is None else {_STATED: averaging * 1e3}
 
 
 def averaging_seconds(rail_sensors: Mapping[str, float]) -> float:

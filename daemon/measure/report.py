@@ -403,7 +403,7 @@ class Environment(Record):
         clocks_locked: Whether the clocks of CPU and GPU were fixed, as by ``jetson_clocks``;
             ``None`` if unknown.
         rail_sensors: Settings of a board's rail sensors in the kernel's files: samples per reading,
-            milliseconds between readings, micro-ohms.
+            milliseconds between readings, micro-ohms. ``stated.update_interval`` is that of a user.
         gpu_uuid: The GPU that was read, if there may be several.
         power_reading: Kind of NVML's power: ``instant``, or ``usage`` for a lagging mean; ``None``
             on a board.

@@ -25,7 +25,7 @@ from ...collectors.lines.program import ProcessSource, SocketLines
 from ...collectors.outages import OutageLog, failure_text
 from ...collectors.simulator.physics import LoadBoard
 from ...parsers.errors import UserError
-from ...parsers.rails import RailRule
+from ...parsers.rails import RailRule, stated_sensors
 from ...parsers.records import Sample, flatten, has_root_fields
 from ...parsers.signals import GPU_LOAD, GPU_LOAD_NVML, LATE_SECONDS, SHARED, by_name, split
 from ..export.snapshot import LiveState, SourceState
@@ -170,8 +170,10 @@ def environment_of(
     """
     source: str | None = None
     root: Path | None = None
+    averaging: float | None = None
     if telemetry is not None:
         source, root = telemetry.source, board_root(telemetry)
+        averaging = telemetry.averaging
     facts = MachineFacts() if root is None else read_board_facts(root)
     return Environment(
         board=board or facts.board,
@@ -180,7 +182,7 @@ def environment_of(
         jetpack=facts.jetpack,
         power_mode=facts.power_mode,
         clocks_locked=facts.clocks_locked,
-        rail_sensors=dict(facts.rail_sensors),
+        rail_sensors={**facts.rail_sensors, **stated_sensors(averaging)},
         telemetry_source=source,
         simulated=simulated,
         versions={"tegrascope": __version__, "python": python_version(), **facts.versions},

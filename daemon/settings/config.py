@@ -186,6 +186,8 @@ class Telemetry(_Sources):
     processes: Processes | None = None  # CPU time and memory by process
     # Read kernel files with each line: auto (on a Jetson), true, false, or a directory for /.
     sysfs: bool | str = "auto"
+    # Update interval of the rails' sensors; if the kernel's files have one too, the longer counts.
+    averaging: PositiveSeconds | None = Field(None, ge=0.001, le=60)
 
     @field_validator("sysfs", mode="before")
     @classmethod

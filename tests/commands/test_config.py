@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
-from tegrascope.daemon.session.telemetry import open_companions
+from tegrascope.daemon.measure.energy_report import timing_of
+from tegrascope.daemon.session.telemetry import environment_of, open_companions
 from tegrascope.daemon.settings.config import Config, Workload, split_listen
 from tegrascope.daemon.settings.file import ConfigError, load_config, read_settings
 from tegrascope.parsers.values import read_duration
 from tegrascope.workbench.cli import main
+
+from ..fakes.board_tree import write_board
 
 
 def parse_config(text: str, path: Path) -> Config:
@@ -507,6 +510,27 @@ def test_sysfs_is_a_switch_or_a_root(value):
 def test_sysfs_of_another_form_is_refused(value):
     (found,) = problems(f"telemetry:\n  sysfs: {value}\n")
     assert found.startswith("t.yaml:2: telemetry.sysfs: auto, true, false, or a directory")
+
+
+@pytest.mark.parametrize("value", ["0s", "61s", "soon"])
+def test_averaging_is_a_time_that_a_sensor_may_have(value):
+    (found,) = problems(f"telemetry:\n  averaging: {value}\n")
+    assert found.startswith("t.yaml:2: telemetry.averaging: ")
+
+
+def test_stated_averaging_reaches_the_edges_of_a_window(tmp_path):
+    """The longer counts of what is stated and what the kernel's files have, here 7 ms."""
+
+    def settling(telemetry: dict[str, object]) -> float:
+        settings = Config.model_validate({"telemetry": telemetry}).telemetry
+        environment = environment_of(settings, board=None, simulated=False)
+        return timing_of(environment).settling
+
+    write_board(tmp_path)
+    assert settling({"sysfs": False}) == 0
+    assert settling({"sysfs": False, "averaging": "420ms"}) == pytest.approx(5 * 0.42)
+    assert settling({"sysfs": str(tmp_path), "averaging": "420ms"}) == pytest.approx(5 * 0.42)
+    assert settling({"sysfs": str(tmp_path), "averaging": "5ms"}) == pytest.approx(5 * 0.007)
 
 
 def test_labels_name_the_model_without_its_path():

@@ -1,6 +1,7 @@
 """Runs paired with recorded logs: where they lie, what they cost, and how sure that is."""
 
 import json
+import math
 import random
 import re
 from datetime import datetime, timezone
@@ -241,6 +242,44 @@ def test_help_has_an_example(capsys):
     with pytest.raises(SystemExit):
         main(["correlate", "--help"])
     assert "example:\n  tegrascope correlate --telemetry" in capsys.readouterr().out
+
+
+def forgetful_log(path, seconds):
+    """Write 10 W from 10 to 30 s between steps to 20 W, by a sensor that forgets in so long."""
+    noise = random.Random(7)
+    watts = read_at = 0.0
+    with path.open("w") as lines:
+        for millisecond in range(40_000):
+            at = millisecond / 1000
+            drawn = 4 if at < 8 or at >= 32 else 10 if 10 <= at < 30 else 20
+            watts += (drawn - watts) * (1 - math.exp(-0.001 / seconds))
+            if at >= read_at:
+                steps = round(watts / 0.04) + noise.choice([-1, 0, 1])
+                print(line(steps * 0.04, BEGIN + at + 0.02), file=lines)
+                read_at += 0.103 + noise.uniform(0.006, 0.022)
+
+
+@pytest.mark.parametrize(
+    ("stated", "off", "half"),
+    [((), (3, 8), (4, 15)), (("--averaging", "0.5s"), (0, 0.7), (0.2, 1.5))],
+)
+def test_averaging_of_the_sensor_can_be_stated(stated, off, half, tmp_path):
+    """200 J: without it, what is left of 20 W counts as work, and the edges are in doubt."""
+    log, output = tmp_path / "log", tmp_path / "runs.jsonl"
+    forgetful_log(log, 0.5)
+    runs = table(tmp_path / "runs.csv", f"a,{BEGIN + 10},{BEGIN + 30},1000")
+    command = ["correlate", "--telemetry", str(log), "--runs", str(runs), "-f", "jsonl"]
+    assert main([*command, "-o", str(output), *stated]) == 0
+    report = json.loads(output.read_text())
+    low, high = report["energy"]["gross_interval"].values()
+    assert low <= 200 <= high
+    assert off[0] <= abs(report["energy"]["gross_joules"] - 200) <= off[1]
+    assert half[0] <= (high - low) / 2 <= half[1]
+    known = {"stated.update_interval": 500.0} if stated else {}
+    assert report["environment"]["rail_sensors"] == known
+    options = {"averaging_seconds": 0.5} if stated else {}
+    (same,) = frames.correlate(log, runs, **options).to_dict("records")
+    assert same["energy.gross_joules"] == report["energy"]["gross_joules"]
 
 
 @pytest.mark.parametrize("interval", ["0", "-1", "soon", "inf", "nan"])

@@ -39,6 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         given,
         zone=zone,
         board=arguments.board,
+        averaging=arguments.averaging,
     )
     if arguments.format == "jsonl":
         with open_output(arguments.output) as output:
@@ -161,3 +162,7 @@ def add(option: Options) -> None:
         default=1.0,
     )
     option("--board NAME", "rail rule to apply (default: by the names of the rails)")
+    option(
+        "--averaging SECONDS",
+        "update interval of the rails' sensors, like 0.42s (default: shown by the edges of a run)",
+    )

@@ -65,6 +65,7 @@ def correlate(
     timezone: str | tzinfo | None = None,
     interval_seconds: float = 1.0,
     board: str | None = None,
+    averaging_seconds: float | None = None,
     simulated: bool = False,
 ) -> pandas.DataFrame:
     """Pair runs with recorded telemetry, as the daemon pairs its own: one row per run.
@@ -79,6 +80,8 @@ def correlate(
         timezone: Zone of the times that the log prints, such as ``Europe/Berlin``.
         interval_seconds: Time between two records of a log without times.
         board: Name of a rail rule; ``None`` selects it by the rails.
+        averaging_seconds: Update interval of the rails' sensors; if ``None``, the edges of a run
+            show it.
         simulated: Whether the log is of a simulated board; its runs are then flagged.
 
     Returns:
@@ -100,7 +103,12 @@ def correlate(
     if isinstance(timezone, str):
         timezone = find_zone(timezone)
     documents, problems = correlate_recorded(
-        table, given, zone=timezone, board=board, simulated=simulated
+        table,
+        given,
+        zone=timezone,
+        board=board,
+        averaging=averaging_seconds,
+        simulated=simulated,
     )
     if problems:
         raise problems[0]

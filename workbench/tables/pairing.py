@@ -19,7 +19,7 @@ from ...daemon.measure.report import Environment, Flag, RunReport, Span
 from ...daemon.measure.sensor import EDGE_SECONDS
 from ...daemon.measure.trace import RunTrace
 from ...parsers.errors import UserError
-from ...parsers.rails import RailRule
+from ...parsers.rails import RailRule, stated_sensors
 from ...parsers.signals import RAIL_POWER
 from .log_tables import LogTable
 from .recorded_log import Given, GivenRun, Place, RecordedLog, in_flight, recorded_logs
@@ -87,6 +87,7 @@ def correlate_recorded(
     *,
     zone: tzinfo | None = None,
     board: str | None = None,
+    averaging: float | None = None,
     simulated: bool = False,
 ) -> Recorded:
     """Pair each run with the telemetry of its window; see ``frames.correlate``.
@@ -114,7 +115,7 @@ def correlate_recorded(
             problems.append(UserError(f"{run.where}: {problem.message}", problem.remedy))
     documents = []
     for placed_run, others in _with_others(placed):
-        report = _report(placed_run, rule, others, simulated=simulated)
+        report = _report(placed_run, rule, others, averaging=averaging, simulated=simulated)
         documents.append(_document(placed_run, report) | _in_flight(placed_run, report, rule))
     return Recorded(documents, problems)
 
@@ -205,7 +206,12 @@ def _with_others(
 
 
 def _report(
-    placed: _Placed, rule: RailRule | None, others: Mapping[str, Sequence[Span]], *, simulated: bool
+    placed: _Placed,
+    rule: RailRule | None,
+    others: Mapping[str, Sequence[Span]],
+    *,
+    averaging: float | None,
+    simulated: bool,
 ) -> RunReport:
     run, span, log = placed.run, placed.span, placed.log
     wall_ns = run.start.ns if run.start.clock == "unix" else log.clock.wall_ns(placed.begin.ns)
@@ -251,6 +257,7 @@ def _report(
         others=others,
         environment=Environment(
             board=None if rule is None else rule.name,
+            rail_sensors=stated_sensors(averaging),
             telemetry_source="log",
             simulated=simulated,
             versions={"tegrascope": __version__, "python": python_version()},
