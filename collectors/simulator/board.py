@@ -394,6 +394,8 @@ ABOUT = MachineFacts(
     l4t=_L4T,
     jetpack=jetpack_of(_L4T),
     trips_celsius=_TRIPS_CELSIUS,
+    # A driver's default: one sample of each of three channels.
+    rail_sensors={"simulated.samples": 1, "simulated.update_interval": 6.6},
 )
 """The facts of a simulated board."""
 

@@ -455,6 +455,7 @@ class TelemetryFeed:
                 power_mode=about.power_mode,
                 gpu_uuid=about.gpu_uuid,
                 power_reading=about.power_reading,
+                rail_sensors={**about.rail_sensors, **known.rail_sensors},
                 versions={**known.versions, **about.versions},
             )
             if about.trips_celsius:
