@@ -263,11 +263,9 @@ def _rounding_variance(group: Sequence[float], step: float, *, is_idle: bool) ->
         return single
     if width < 1.5 * step:
         upper = (len(group) - bisect_left(group, group[0] + width / 2)) / len(group)
-        noise = (step * (upper - 0.5)) ** 2 / 3
-        powers = single * (upper * upper + (1 - upper) ** 2)
         if is_idle:
-            return min(noise, powers)
-        return powers
+            return (step * (upper - 0.5)) ** 2 / 3
+        return single * (upper * upper + (1 - upper) ** 2)
     moving = max(statistics.pvariance(group) - single, 0.0)
     # Fourier series of the rounding error of a normal distribution; later terms are negligible.
     variance = 0.0

@@ -80,9 +80,9 @@ def pair_live(window: Window, run_id: str, second: tuple[Any, Any] | None = None
         workload="truth",
         backend="command",
         device="gpu",
-        started_ns=_ns(0.0),
+        started_ns=ns_of(0.0),
         started_wall_ns=WALL_NS,
-        ended_ns=_ns(window.power.seconds),
+        ended_ns=ns_of(window.power.seconds),
         outcome="ok",
     )
     before, after = window.idle_phases
@@ -93,7 +93,7 @@ def pair_live(window: Window, run_id: str, second: tuple[Any, Any] | None = None
     }
     for name, (begin, end) in spans.items():
         for edge, at in (("begin", begin), ("end", end)):
-            assert trace.add(Phase(run_id=run_id, phase=name, edge=edge, at_ns=_ns(at)))
+            assert trace.add(Phase(run_id=run_id, phase=name, edge=edge, at_ns=ns_of(at)))
     load = window.setup.load
     starts = np.rint(load.starts * 1e9).astype(np.int64) + ORIGIN_NS
     seconds = np.rint(load.seconds * 1e9).astype(np.int64)
@@ -102,7 +102,7 @@ def pair_live(window: Window, run_id: str, second: tuple[Any, Any] | None = None
     )
     others: dict[str, Any] = {}
     for number, other in enumerate(window.setup.others):
-        span = Span(begin_ns=_ns(other.begin), end_ns=_ns(other.end))
+        span = Span(begin_ns=ns_of(other.begin), end_ns=ns_of(other.end))
         others[f"other{number}"] = (span,) if _ACCEPTS_PHASES else span
     samples = samples_of(window, before[0], after[1])
     averages = window.setup.sensor.stated_seconds
@@ -138,12 +138,12 @@ def samples_of(window: Window, begin: float, end: float) -> WindowSlice:
     """
     printing = window.setup.printing
     if printing.block > 1 or printing.late_seconds:
-        return _collected(window).cut(_ns(begin), _ns(end))
+        return _collected(window).cut(ns_of(begin), ns_of(end))
     lines, board = window.lines, window.setup.board
     columns = _columns(board, lines.watts)
     columns |= dict(zip(board.contained, window.contained, strict=True))
     whole = _slice(lines.arrived, window.wall(lines.arrived), columns)
-    return whole.around(_ns(begin), _ns(end))
+    return whole.around(ns_of(begin), ns_of(end))
 
 
 def _columns(board: Board, watts: Any) -> dict[str, Any]:
@@ -170,10 +170,10 @@ class _SetClock:
         self.seconds = 0.0
 
     def monotonic_ns(self) -> int:
-        return _ns(self.seconds)
+        return ns_of(self.seconds)
 
     def wall_ns(self) -> int:
-        return _ns(self.seconds) - ORIGIN_NS + WALL_NS
+        return ns_of(self.seconds) - ORIGIN_NS + WALL_NS
 
     def boottime_ns(self) -> int:
         return self.monotonic_ns()
@@ -314,5 +314,5 @@ def _rail_sensors(averages_seconds: float) -> dict[str, float]:
     return {"1-0040.samples": samples, "1-0040.update_interval": averages_seconds * 1e3}
 
 
-def _ns(seconds: float) -> int:
+def ns_of(seconds: float) -> int:
     return ORIGIN_NS + round(seconds * 1e9)

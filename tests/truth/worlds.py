@@ -331,8 +331,8 @@ def _register(random: Random, watts: float, begin: float, end: float) -> Registe
     return Register("clipped", limit=watts)
 
 
-def make_world(random: Random) -> World:
-    """Return one world of the distribution."""
+def make_world(random: Random, given: Board | None = None) -> World:
+    """Return one world of the distribution, maybe of a given board."""
     interval = float(
         random.choice(
             [0.103, 1.009, float(random.choice([97, 100, 107, 211, 500, 1000])) / 1e3],
@@ -345,7 +345,7 @@ def make_world(random: Random) -> World:
     begin = LEAD_SECONDS + idle_seconds + random.uniform(0, 0.2)
     end = begin + long
     whole = end + idle_seconds + LEAD_SECONDS
-    board = ORIN_NX if random.random() < 2 / 3 else AGX_ORIN
+    board = given or (ORIN_NX if random.random() < 2 / 3 else AGX_ORIN)
     count = int(whole / GRID_SECONDS)
     edges = np.arange(count + 1) * GRID_SECONDS
     middles = (edges[1:] + edges[:-1]) / 2
