@@ -110,6 +110,11 @@ class _Gross(NamedTuple):
         interval = self.interval
         return 0.0 if interval is None else (interval.high - interval.low) / 2
 
+    @property
+    def is_far_apart(self) -> bool:
+        """Whether a second series is so far away that no energy per piece is given."""
+        return self.apart != (0.0, 0.0) and self.half > MOST_APART * self.joules
+
 
 class _Level(NamedTuple):
     """Power of an idle phase, and its errors in watts.
@@ -216,50 +221,42 @@ def measure_energy(
     if curve is None or not set(rule.total) <= rails.keys():
         return MeasuredEnergy(Energy(rule=rule.name, rails=rails))
 
+    energy = Energy(rule=rule.name, total_rails=rule.total, rails=rails)
     counted = counter_total(samples, rule.total, window, timing.clock or 0.0)
-    energy = Energy(
-        rule=rule.name,
-        total_rails=rule.total,
-        rails=rails,
-        counter_joules=counted and counted.joules,
-        counter_edge_joules=counted and counted.edge_joules,
-    )
     integral = _by_integral(samples, curve, rule, window, timing, beats, idle.density)
-    series_disagree = False
-    # A counter misses nothing between two readings, so it is better than their integral.
-    gross = integral if counted is None else _by_counter(counted, timing)
-    if gross is None:
+    if counted is not None:
+        # A counter misses nothing between two readings, so it is better than their integral.
+        gross = _by_counter(counted, timing)
+        joules = {"counter_joules": counted.joules, "counter_edge_joules": counted.edge_joules}
+        energy = energy.model_copy(update=joules)
+    elif integral is not None:
+        gross = _with_second_series(integral, second, rule, window, timing, idle.density)
+    else:
         return MeasuredEnergy(energy)
-    other = module_curve(second, rule) if second is not None else None
-    if counted is None and second is not None and other is not None:
-        # Its readings are of the moment, or of the last update of a slower sensor.
-        at_once = timing._replace(delay=max(timing.delay - LAG_SECONDS, 0.0))
-        beside = _by_integral(second, other, rule, window, at_once, (), idle.density)
-        gross = _with_second_series(gross, beside)
-        series_disagree = gross.half > MOST_APART * gross.joules and gross.apart != (0.0, 0.0)
-    if series_disagree:
+    if gross.is_far_apart:
         inferences = units = None
     figures = _gross_figures(gross, rule, window, inferences, units)
     readings_disagree = False
     if counted is not None and integral is not None:
         figures |= {"integral_joules": integral.joules, "integral_interval": integral.interval}
         readings_disagree = _are_apart(gross.interval, integral.interval)
-
-    baseline_drifted = baseline_disturbed = False
-    net = _net_of(samples, rule, gross, idle, window)
-    if net is not None:
-        baseline_disturbed = net.is_below_zero(gross.joules)
-        baseline_drifted = net.has_drifted and not baseline_disturbed
-        if baseline_disturbed:
-            figures |= _without_net(gross, net, rails, window)
-        else:
-            figures |= _net_figures(gross, net, inferences, units)
-    return MeasuredEnergy(
+    measured = MeasuredEnergy(
         energy.model_copy(update=figures),
-        baseline_drifted=baseline_drifted,
-        baseline_disturbed=baseline_disturbed,
         readings_disagree=readings_disagree,
-        series_disagree=series_disagree,
+        series_disagree=gross.is_far_apart,
+    )
+    net = _net_of(samples, rule, gross, idle, window)
+    if net is None:
+        return measured
+    is_disturbed = net.is_below_zero(gross.joules)
+    if is_disturbed:
+        figures = _without_net(gross, net, rails, window)
+    else:
+        figures = _net_figures(gross, net, inferences, units)
+    return measured._replace(
+        energy=measured.energy.model_copy(update=figures),
+        baseline_drifted=net.has_drifted and not is_disturbed,
+        baseline_disturbed=is_disturbed,
     )
 
 
@@ -378,12 +375,27 @@ def _by_integral(
     return _Gross(energy.joules, "integral", terms, energy.bounds)
 
 
-def _with_second_series(gross: _Gross, second: _Gross | None) -> _Gross:
+def _with_second_series(
+    gross: _Gross,
+    samples: WindowSlice | None,
+    rule: RailRule,
+    window: Span,
+    timing: Timing,
+    idle_density: float | None,
+) -> _Gross:
     """Return an energy with an interval that holds what a second series of readings allows.
 
     Work that keeps step with one series is met at all its moments by the other. So where they
     differ by more than their errors, either may be right.
     """
+    if samples is None:
+        return gross
+    curve = module_curve(samples, rule)
+    if curve is None:
+        return gross
+    # Its readings are of the moment, or of the last update of a slower sensor.
+    at_once = timing._replace(delay=max(timing.delay - LAG_SECONDS, 0.0))
+    second = _by_integral(samples, curve, rule, window, at_once, (), idle_density)
     ours, theirs = gross.interval, second.interval if second else None
     if second is None or ours is None or theirs is None:
         return gross
