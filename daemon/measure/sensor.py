@@ -1,4 +1,4 @@
-"""What the readings of power tell about the sensor behind them.
+"""The sensor behind the readings of power, as the readings show it.
 
 How long a sensor remembers, how often it is updated, and whether it is stuck: none of it is said by
 tegrastats, and each makes an energy wrong that looks exact.
@@ -326,7 +326,7 @@ def follows_work(times_ns: Sequence[int], watts: Sequence[float]) -> bool:
     Changes of the interval are compared with the readings, by value and by rank. By value alone, a
     load that makes lines slower for a while would count, which trapezoids follow; by rank alone,
     the small differences by which a line meets another moment of the work, if some lines are lost.
-    Where all intervals are nearly equal, nothing hides between them.
+    If all intervals are nearly equal, nothing hides between them.
     """
     intervals = differences(times_ns)
     if len(intervals) < _FEWEST_INTERVALS:

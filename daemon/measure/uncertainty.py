@@ -89,8 +89,8 @@ def sampling_watts(
     variance is at most ten times that of the shortest blocks, which are single readings if none
     repeats, and one and a half times where the work is known to have no beat with the sampling.
 
-    That knowledge is of the marked work only. A job that nobody marked has a beat too, which looks
-    like power that moves smoothly. Idle power shows how much the board moves by itself, as
+    That knowledge is of the marked work only. A job without marks has a beat too, which looks like
+    power that moves smoothly. Idle power shows how much the board moves by itself, as
     ``idle_density`` (``Wander.density``). Where the blocks vary by more than six times that, the
     limit is ten times, whatever the starts say.
 
