@@ -320,10 +320,11 @@ _EPOCH = datetime(1970, 1, 1)
 _MOST_ASSUMED_RATIO = 0.1
 # A clock that went back by less showed a time twice, but nearly at one place.
 _ONE_PLACE_NS = 500_000_000
-# Of ``unexplained_seconds``. Fewer spacings show no scatter, which is that of all but the widest in
-# twenty: a busy machine is late more often than a clock is set. A time stamp has its own scatter.
+# Of ``unexplained_seconds``. Fewer spacings show no scatter, which is that of all but the widest
+# quarter: a clock may be set, or a busy machine be late, once in four records. A time stamp has its
+# own scatter.
 _FEWEST_SPACINGS = 10
-_USUAL_SHARE, _SCATTERS, _STAMP_SECONDS = 0.95, 3.0, 0.002
+_USUAL_SHARE, _SCATTERS, _STAMP_SECONDS = 0.75, 4.0, 0.002
 _WRITE_ZONE = "write times with their UTC offset, and give the log's zone: --timezone Europe/Berlin"
 _WRITE_ELAPSED = "write seconds since its first record"
 # The signals of tegrastats that a report of a run is made from.
@@ -544,7 +545,7 @@ def unexplained_seconds(
 ) -> float:
     """Return the sum of what no usual spacing of records explains.
 
-    Records come at a usual spacing with a usual scatter. What lies beyond three times that scatter
+    Records come at a usual spacing with a usual scatter. What lies beyond four times that scatter
     may be a step of the clock: a spacing that is too long or, for a step back, too short. Not
     counted are a record that was late, because the next one comes so much sooner, and lost records,
     because the spacing is then a multiple of the usual one. After a step that is known, time goes
