@@ -10,6 +10,7 @@ shapes, the chain is constant: TensorRT computes it once, and so does this modul
 import json
 import math
 import mmap
+import re
 import resource
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -654,7 +655,24 @@ def _graph(
         nodes=tuple(_node(index, node) for index, node in enumerate(model.graph.node)),
         tensors=tensors,
         notes=tuple(notes),
+        image_size=_image_size(model),
     )
+
+
+# The key of Ultralytics' exports: "[480, 640]", height and width, or one number for both.
+_SIZE_KEY = "imgsz"
+_SIZE_WORD = re.compile(r"\[?(\d{1,5})(?:, ?(\d{1,5}))?\]?", re.ASCII)
+
+
+def _image_size(model: onnx.ModelProto) -> tuple[int, int] | None:
+    """Return the height and width of images in the metadata of a model, or ``None``."""
+    for entry in model.metadata_props:
+        if entry.key != _SIZE_KEY or not isinstance(entry.value, str):
+            continue
+        size = _SIZE_WORD.fullmatch(entry.value)
+        if size is not None and int(size[1]) and int(size[2] or 1):
+            return int(size[1]), int(size[2] or size[1])
+    return None
 
 
 def _opsets(model: onnx.ModelProto) -> dict[str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
-from pydantic import NonNegativeInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from ..records import Record
 
@@ -128,7 +128,11 @@ class Node(Record):
 
 
 class Graph(Record):
-    """A model: ``opsets`` by domain, nodes each after those it reads from, notes on the reading."""
+    """A model: ``opsets`` by domain, nodes each after those it reads from, notes on the reading.
+
+    Attributes:
+        image_size: Height and width that the file's metadata gives as the size of its images.
+    """
 
     opsets: dict[str, int] = {}
     inputs: tuple[str, ...] = ()
@@ -136,6 +140,7 @@ class Graph(Record):
     nodes: tuple[Node, ...] = ()
     tensors: dict[str, Tensor] = {}
     notes: tuple[str, ...] = ()
+    image_size: tuple[PositiveInt, PositiveInt] | None = None
 
     def tensor(self, name: str) -> Tensor:
         """Return a tensor; an unknown name gives a tensor without facts."""

@@ -80,12 +80,20 @@ def inspected(
     line: str = "10.3",
     precision: Any = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    is_strict: bool = False,
 ) -> Inspection:
     """Write a model, read it as the command does, and judge it."""
     path = directory / "made.onnx"
     onnx.save(made, path)
     graph = read_graph(path, shapes)
-    return inspect_graph(graph, rules_of(line), model="made", reason="", precision=precision)
+    return inspect_graph(
+        graph,
+        rules_of(line),
+        model="made",
+        reason="",
+        precision=precision,
+        is_strict=is_strict,
+    )
 
 
 def target_of(inspection: Inspection) -> JudgedNode:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from onnx import helper
 from pydantic import BaseModel
 
 from tegrascope.workbench.cli import main
@@ -67,6 +68,66 @@ def test_a_model_that_is_not_ready_ends_with_3_and_its_table(run, tmp_path):
     assert "GPU island 0" in path.read_text(encoding="utf-8")
 
 
+def test_an_int8_build_also_allows_fp16_unless_it_is_strict(run):
+    made = one("Softmax", (1, 8, 4, 4), axis=1)
+    status, out, _ = run(made, "--precision", "int8")
+    assert (status, "int8 beside fp16 · wholly on the DLA" in out) == (0, True)
+    status, out, _ = run(made, "--precision", "int8", "--strict-int8")
+    assert (status, "made.onnx · int8 · no rule is broken, but some" in out) == (3, True)
+    assert "slice.precision" not in out and "softmax.precision ?" in out
+
+
+def exported(size, shape=("batch", 3, "height", "width")):
+    """A dynamic export of a detector, with the size of its images in the file's metadata."""
+    made = model([node("Relu", "images", "y")], {"images": shape})
+    helper.set_model_props(made, {"task": "detect", "imgsz": size, "stride": "32"})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("size", "shape", "option"),
+    [
+        ("[320, 416]", ("batch", 3, "height", "width"), "images:1x3x320x416"),
+        ("640", ("batch", 3, "height", "width"), "images:1x3x640x640"),
+        ("[320, 416]", (4, 3, "height", "width"), "images:4x3x320x416"),
+        ("[320, 416]", ("batch", 3, 320, "width"), "images:1x3x320x416"),
+    ],
+)
+def test_the_size_in_the_metadata_of_a_dynamic_export_is_taken(size, shape, option, run):
+    status, out, _ = run(exported(size, shape), "--tensorrt", "10.3")
+    assert status == 0
+    words = " ".join(out.split())
+    assert words.startswith(f"--shape {option}: the size of images in the file's metadata; give")
+    assert "is open" not in words and "wholly on the DLA" in words
+
+
+@pytest.mark.parametrize(
+    ("size", "shape", "option"),
+    [
+        ("[0, 320]", ("batch", 3, "height", "width"), "images:1x3x?x?"),
+        ("[320, 320, 3]", ("batch", 3, "height", "width"), "images:1x3x?x?"),
+        ("[999999, 320]", ("batch", 3, "height", "width"), "images:1x3x?x?"),
+        ("[320, 320]", ("batch", 3, 640, "width"), "images:1x3x640x?"),  # they disagree
+        ("[320, 320]", ("batch", "height", "width"), "images:1x?x?"),
+        ("[320, 320]", ("batch", "any", "height", "width"), "images:1x?x?x?"),
+    ],
+)
+def test_the_first_line_of_an_open_model_is_the_option_that_fixes_it(size, shape, option, run):
+    status, out, _ = run(exported(size, shape), "--tensorrt", "10.3")
+    assert status == 3
+    words = " ".join(out.split())
+    assert words.startswith(f"give --shape {option}, a number for each ?: the DLA has no open")
+
+
+def test_a_given_shape_goes_before_the_size_in_the_metadata(run):
+    status, out, _ = run(exported("[320, 320]"), "--shape", "images:2x3x64x96", "--json")
+    found = Inspection.model_validate_json(out)
+    assert (status, found.assumed_shapes, found.remedy) == (0, {}, None)
+    status, out, _ = run(exported("[320, 320]"), "--json")
+    found = Inspection.model_validate_json(out)
+    assert (status, found.assumed_shapes) == (0, {"images": (1, 3, 320, 320)})
+
+
 def test_names_cannot_turn_the_direction_of_the_text(run, tmp_path):
     """What follows U+202E is drawn from right to left, and a name could hide the rest of a line."""
     turned = "a\u202eb"
@@ -83,6 +144,8 @@ def test_names_cannot_turn_the_direction_of_the_text(run, tmp_path):
     [
         (("--tensorrt", "10.13"), 2, "there is no TensorRT 10.13 with a DLA"),
         (("--shape", "image:1x3"), 1, "no input is named 'image'"),
+        (("--verify", "--strict-int8"), 2, "--verify asks for a build that allows FP16 too"),
+        (("--strict-int8",), 2, "a build of fp16 by TensorRT 10.3 cannot be strictly INT8"),
         (("--dot", "/nowhere/m.dot"), 1, "No such file or directory: name a writable file"),
     ],
 )

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from tegrascope.parsers.errors import UsageError
 from tegrascope.parsers.onnx.graph import Graph, Node
 from tegrascope.workbench.inspect.costs import number_parts
 from tegrascope.workbench.inspect.rules import JudgedNode
@@ -331,7 +332,8 @@ def test_a_shape_that_is_not_inferred_is_open_and_not_broken(tmp_path):
 
 def test_an_input_with_more_open_dimensions_is_noted(tmp_path):
     found = inspected(one("Relu", ("n", 3, "h", "w")), tmp_path)
-    assert "input x is open: [n, 3, h, w]; fix it: --shape x:…" in found.notes
+    assert "input x is open: [n, 3, h, w]; fix it: --shape x:1x3x?x?" in found.notes
+    assert found.remedy == "--shape x:1x3x?x?"
 
 
 def test_a_shape_fixes_dimensions_of_the_same_name(tmp_path):
@@ -381,6 +383,33 @@ def test_quantised_models(tmp_path):
     assert found.types[1].verdict == "convert"
     assert rules_broken(found.nodes[0]) == {"general.explicit-quantization"}
     assert inspected(one("Relu"), tmp_path, line="10.3").types[1].verdict == "calibration"
+
+
+def in_int8(*, requantised):
+    """A softmax behind dequantised data; its result is quantised again, or stays as it is."""
+    nodes = [
+        node("QuantizeLinear", "x s z", "q0"),
+        node("DequantizeLinear", "q0 s z", "d0"),
+        node("Softmax", "d0", "y" if not requantised else "a", "target", axis=1),
+    ]
+    if requantised:
+        nodes += [node("QuantizeLinear", "a s z", "q1"), node("DequantizeLinear", "q1 s z", "y")]
+    weights = {"s": numpy.array(0.1, numpy.float16), "z": numpy.array(0, numpy.int8)}
+    return model(nodes, X, weights, opset=19, kind=HALF)
+
+
+def test_a_strongly_typed_build_is_judged_by_the_types_of_the_model(tmp_path):
+    found = inspected(in_int8(requantised=True), tmp_path, line="11.4")
+    assert (found.precision, found.allows_fp16) == ("int8", False)
+    assert rules_broken(target_of(found)) == {"softmax.precision"}
+    found = inspected(in_int8(requantised=False), tmp_path, line="11.4")
+    assert target_of(found).placement == "dla"
+
+
+def test_a_build_of_fp16_or_by_the_model_s_types_cannot_be_strict(tmp_path):
+    for build in ({"precision": "fp16"}, {"precision": "int8", "line": "11.4"}, {}):
+        with pytest.raises(UsageError, match="cannot be strictly INT8"):
+            inspected(one("Relu"), tmp_path, is_strict=True, **build)
 
 
 def test_requirements_of_int8_on_scales_are_noted(tmp_path):

@@ -3,6 +3,7 @@
 import argparse
 
 from ...daemon.commands import Options, input_shape
+from ...parsers.errors import UsageError
 
 EXAMPLE = (
     "tegrascope inspect detector.onnx --shape images:1x3x640x640\n"
@@ -21,6 +22,10 @@ def add(option: Options) -> None:
         "--precision",
         "precision to build for; FP32 counts as converted (default: the model's own types)",
         choices=("fp16", "int8"),
+    )
+    option(
+        "--strict-int8",
+        "judge a build that allows INT8 alone; bench and engines build also allow FP16",
     )
     option(
         "--shape NAME:1x3x224x224",
@@ -46,16 +51,34 @@ def run(arguments: argparse.Namespace) -> int:
     from ...collectors.models.files import find_model, read_graph_apart, sha256_of
     from ...daemon.outputs import check_output, open_output, standard_output
     from ...daemon.terminal import CHECK_SAYS_NO, GOOD
-    from ..inspect.judge import check_builder, check_engine, find_evidence, inspect_graph
+    from ..inspect.judge import (
+        check_builder,
+        check_engine,
+        find_evidence,
+        inspect_graph,
+        shapes_in_metadata,
+    )
     from ..inspect.rules import choose_rules
 
+    if arguments.verify and arguments.strict_int8:
+        raise UsageError("--verify asks for a build that allows FP16 too", "leave one of them out")
     check_output(arguments.dot, "--dot")
     shapes = {name: given.shape for name, given in arguments.shape}
     rules, reason = choose_rules(arguments.tensorrt)
     path = find_model(arguments.model, arguments.state_dir / "models")
     graph = read_graph_apart(path, shapes)
+    assumed_shapes = shapes_in_metadata(graph)
+    if assumed_shapes:
+        shapes |= assumed_shapes
+        graph = read_graph_apart(path, shapes)
     inspection = inspect_graph(
-        graph, rules, model=arguments.model, reason=reason, precision=arguments.precision
+        graph,
+        rules,
+        model=arguments.model,
+        reason=reason,
+        precision=arguments.precision,
+        is_strict=arguments.strict_int8,
+        assumed_shapes=assumed_shapes,
     )
     checks = []
     if arguments.verify:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from ...collectors.paths import is_directory, is_file
-from ...parsers.errors import UserError
+from ...parsers.errors import UsageError, UserError
 from ...parsers.inference.layers import ends_of_subgraph
 from ...parsers.inference.placement import LayerAnswers, Placement, placement_of
 from ...parsers.onnx.costs import FLOATS, channels, convolution_kind, is_constant
@@ -19,7 +19,7 @@ from ...parsers.onnx.graph import Graph, Node, Tensor
 from ...parsers.values import DLAS, decode_text
 from .costs import costs_of, number_parts
 from .layers import Names
-from .measures import CONVOLUTIONS, layer_of, measures_of
+from .measures import CONVOLUTIONS, IMAGE_RANK, PRODUCTS, layer_of, measures_of
 from .rules import (
     ELEMENT_BYTES,
     AlignmentHint,
@@ -41,6 +41,7 @@ from .rules import (
     Value,
     lengths_in_words,
     operators,
+    shape_option,
 )
 
 _QUANTIZERS = ("DequantizeLinear", "QuantizeLinear")
@@ -65,16 +66,37 @@ def inspect_graph(
     model: str,
     reason: str,
     precision: Precision | None = None,
+    is_strict: bool = False,
+    assumed_shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Inspection:
     """Judge a model for the DLA by the rules of the TensorRT that would build it.
 
     The result contains its name and the reason for these rules. FP32 counts as converted to a
     given precision. The default is INT8 for a quantised model, else FP16, with types as they are.
+    An INT8 build of a TensorRT that chooses types also allows FP16, unless it ``is_strict``. The
+    ``assumed_shapes``, with which the graph was read, are only passed on.
+
+    Raises:
+        UsageError: ``is_strict`` is set for another build than INT8 by choice of the builder.
     """
     is_quantised = any(node.op in _QUANTIZERS for node in graph.nodes)
     built: Precision = precision or ("int8" if is_quantised else "fp16")
+    if is_strict and (built != "int8" or rules.line.is_strongly_typed):
+        raise UsageError(
+            f"a build of {built} by TensorRT {rules.line.name} cannot be strictly INT8",
+            "leave --strict-int8 out, or give --precision int8 and a --tensorrt before 11",
+        )
+    fits_either = built == "int8" and not is_strict
     is_converted = precision is not None
-    judged = [_judge(graph, node, rules, built, is_converted) for node in graph.nodes]
+    judged = []
+    for node in graph.nodes:
+        precisions: tuple[Precision, ...] = (built,)
+        if fits_either and rules.line.is_strongly_typed and is_quantised:
+            precisions = ("int8",) if _is_int8(graph, node) else ("fp16",)
+        elif fits_either:
+            # The builder chooses for each layer, or whoever still has to quantise the model.
+            precisions = ("int8", "fp16")
+        judged.append(_judge(graph, node, rules, precisions, is_converted))
     nodes, loadables, islands = number_parts(graph, judged)
     verdict = _verdict(nodes)
     return Inspection(
@@ -82,6 +104,7 @@ def inspect_graph(
         tensorrt=rules.line.name,
         tensorrt_reason=reason,
         precision=built,
+        allows_fp16=built == "fp16" or not (is_strict or rules.line.is_strongly_typed),
         verdict=verdict,
         is_ready=verdict == "dla",
         loadable_limit=rules.loadable_limit,
@@ -93,13 +116,66 @@ def inspect_graph(
         convolutions=_convolutions(graph),
         costs=costs_of(graph, nodes, loadables, islands, built),
         notes=(*graph.notes, *_notes(graph, nodes, loadables, rules, built)),
+        assumed_shapes=dict(assumed_shapes or {}),
+        remedy=_shape_remedy(graph),
     )
 
 
+def shapes_in_metadata(graph: Graph) -> dict[str, tuple[int, ...]]:
+    """Return the shape of the one open input that the size of images in the metadata fits.
+
+    The batch is 1. The result is empty if there is no size, or more than one open input, or if the
+    input is not of images whose fixed dimensions agree: channels, height, width.
+    """
+    open_inputs = [graph.tensor(name) for name in graph.inputs if not graph.tensor(name).is_fixed]
+    if graph.image_size is None or len(open_inputs) != 1:
+        return {}
+    [tensor] = open_inputs
+    channels_of_image = tensor.length(1)
+    if tensor.rank != IMAGE_RANK or channels_of_image is None:
+        return {}
+    shape = (tensor.length(0) or 1, channels_of_image, *graph.image_size)
+    for own_length, length in zip(tensor.shape or (), shape, strict=True):
+        if isinstance(own_length, int) and own_length != length:
+            return {}
+    return {tensor.name: shape}
+
+
+def _is_int8(graph: Graph, node: Node) -> bool:
+    """Return whether a quantised model's own types let a node compute in INT8.
+
+    Its inputs are dequantised. A convolution or a product may return FP16, any other layer has to
+    be quantised again behind it.
+    """
+    for tensor in graph.varying_inputs(node):
+        source = graph.maker(tensor.name)
+        if source is None or source.op != "DequantizeLinear":
+            return False
+    if node.op in (*CONVOLUTIONS, *PRODUCTS):
+        return True
+    reader = graph.sole_reader(node)
+    return reader is not None and reader.op == "QuantizeLinear"
+
+
 def _judge(
+    graph: Graph,
+    node: Node,
+    rules: RuleSet,
+    precisions: Sequence[Precision],
+    is_converted: bool,
+) -> JudgedNode:
+    """Return the placement of a node, and the rules that it breaks or leaves open.
+
+    Of several precisions the one counts in which it fits best, the first one before others.
+    """
+    judged = [_judge_at(graph, node, rules, one, is_converted) for one in precisions]
+    return min(judged, key=lambda found: (found.placement == "gpu", len(found.findings)))
+
+
+def _judge_at(
     graph: Graph, node: Node, rules: RuleSet, precision: Precision, is_converted: bool
 ) -> JudgedNode:
-    """Return the placement of a node, and the rules that it breaks or leaves open."""
+    """Return the placement of a node that computes in one precision."""
     op = f"{node.domain}.{node.op}" if node.domain else node.op
     judged = partial(JudgedNode, index=node.index, name=node.name, op=op)
     if is_constant(graph, node):
@@ -334,12 +410,23 @@ def _notes(
 
 def _open_input(tensor: Tensor) -> str:
     """Return the note on an input whose shape is open, with the option that fixes it."""
-    fixed = [str(length) for length in (tensor.shape or ())[1:] if isinstance(length, int)]
-    proposal = "…"  # Which length an open dimension gets, only the user knows.
-    if tensor.rank == len(fixed) + 1:
-        proposal = "x".join(["1", *fixed])  # but the batch, if only that is open
     lengths = ", ".join(lengths_in_words(tensor))
-    return f"input {tensor.name} is open: [{lengths}]; fix it: --shape {tensor.name}:{proposal}"
+    return f"input {tensor.name} is open: [{lengths}]; fix it: {_proposal(tensor)}"
+
+
+def _proposal(tensor: Tensor) -> str:
+    """Return the option that fixes an open input, with ``?`` for lengths only the user knows."""
+    lengths: list[int | str] = []
+    for axis in range(tensor.rank or 0):
+        usual = 1 if axis == 0 else "?"  # the batch
+        lengths.append(tensor.length(axis) or usual)
+    return shape_option(tensor.name, lengths or ["?"])
+
+
+def _shape_remedy(graph: Graph) -> str | None:
+    """Return the options that fix all open inputs; None if every input is fixed."""
+    tensors = [graph.tensor(name) for name in graph.inputs]
+    return " ".join([_proposal(tensor) for tensor in tensors if not tensor.is_fixed]) or None
 
 
 def _int8_notes(on_dla: Sequence[JudgedNode]) -> Iterator[str]:

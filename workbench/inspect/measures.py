@@ -8,12 +8,12 @@ from .rules import ELEMENT_BYTES, Measures, Operator, Precision, Value, batch_of
 
 _Measure = tuple[Value, ...] | None
 
-_PRODUCTS = frozenset({"Gemm", "MatMul"})
+PRODUCTS = frozenset({"Gemm", "MatMul"})
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 # Operators that do nothing if they keep the shape.
 _SHAPED = frozenset({"Expand", "Flatten", "Pad", "Reshape", "Resize", "Tile", "Upsample"})
 _COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
-_IMAGE_RANK = 4
+IMAGE_RANK = 4
 _HALVES = ("float16", "int8")
 _AXES = {-3: "channel", -2: "height", -1: "width"}
 _NEIGHBOURS = {"Slice": "slice", "Split": "slice", "Concat": "concatenation"}
@@ -90,7 +90,7 @@ def _convolution_before(graph: Graph, node: Node) -> Node | None:
 def _is_flattened_pixel(graph: Graph, node: Node, before: Tensor, after: Tensor) -> bool:
     """Whether it is ``[N, C, 1, 1]`` to ``[N, C]`` for a product; public builds do not cut it."""
     reader, shape = graph.sole_reader(node), before.shape
-    if reader is None or reader.op not in _PRODUCTS or node.op == "Transpose" or shape is None:
+    if reader is None or reader.op not in PRODUCTS or node.op == "Transpose" or shape is None:
         return False
     is_pixel = shape[2:] == (1, 1) and after.shape == shape[:2]
     return is_pixel and reader.inputs[0] == node.outputs[0]
@@ -327,7 +327,7 @@ def _window(graph: Graph, node: Node) -> Measures:
     weights = graph.input(node, 1).lengths
     if kernel is None and weights is not None:
         kernel = weights[2:]
-    count = len(data.shape or (0,) * _IMAGE_RANK) - 2
+    count = len(data.shape or (0,) * IMAGE_RANK) - 2
     if kernel is not None:
         count = len(kernel)
     stride = node.attribute("strides", tuple) or (1,) * count
@@ -405,7 +405,7 @@ def _elementwise(graph: Graph, node: Node) -> Measures:
     found: Measures = {"constant_operands": (len(_constant_inputs(graph, node)),)}
     out = graph.output(node).shape
     # With fewer dimensions the rule on the rank applies instead.
-    if out is None or len(out) >= _IMAGE_RANK:
+    if out is None or len(out) >= IMAGE_RANK:
         found["broadcast"] = _broadcast(graph, node, out)
     return found
 
@@ -431,7 +431,7 @@ def _scale(graph: Graph, node: Node) -> Measures:
     if node.op == "ImageScaler":
         return {}
     data = [*graph.varying_inputs(node), graph.input(node, 0)][0]
-    if data.rank is not None and data.rank < _IMAGE_RANK:
+    if data.rank is not None and data.rank < IMAGE_RANK:
         return {"folds_into_convolution": (False,)}
     mode: _Measure = ("channel",)
     if node.op != "BatchNormalization":

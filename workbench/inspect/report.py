@@ -18,6 +18,7 @@ from .rules import (
     Part,
     PartCost,
     RuleFinding,
+    shape_option,
 )
 
 _NAMED = 3
@@ -38,7 +39,8 @@ def print_inspection(
 ) -> None:
     """Print an inspection; ``shows_all`` adds a line per node."""
     source = f"rules of TensorRT {inspection.tensorrt}: {inspection.tensorrt_reason}"
-    blocks: list[Block] = [Heading(heading(inspection))]
+    blocks: list[Block] = list(map(Text, _first_lines(inspection)))
+    blocks += [Heading(heading(inspection))]
     blocks += [Text(source), Text(summary(inspection))]
     if any(node.findings for node in inspection.nodes):
         blocks += [Text("broken rules; those with ? could not be evaluated")]
@@ -50,9 +52,24 @@ def print_inspection(
     print_document([*blocks, *map(Text, _remarks(inspection))], stream)
 
 
+def _first_lines(inspection: Inspection) -> Iterator[str]:
+    """Yield what matters more than the verdict: that shapes are open, or whose shapes were used."""
+    if inspection.remedy is not None:
+        words = f"give {inspection.remedy}"
+        if "?" in inspection.remedy:
+            words += ", a number for each ?"
+        yield f"{words}: the DLA has no open dimensions, so this result is of little use"
+    for name, shape in inspection.assumed_shapes.items():
+        option = shape_option(name, shape)
+        yield f"{option}: the size of images in the file's metadata; give another one to change it"
+
+
 def heading(inspection: Inspection) -> str:
-    """Return the model and the verdict."""
-    return f"{inspection.model} · {inspection.precision} · {_VERDICTS[inspection.verdict]}"
+    """Return the model, the build and the verdict."""
+    build: str = inspection.precision
+    if build == "int8" and inspection.allows_fp16:
+        build = "int8 beside fp16"
+    return f"{inspection.model} · {build} · {_VERDICTS[inspection.verdict]}"
 
 
 def summary(inspection: Inspection) -> str:

@@ -1,6 +1,6 @@
 """Records of an inspection, and NVIDIA's rules for the DLA from the two TOML files here."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -186,7 +186,14 @@ class EvidenceCheck(Record):
 
 
 class Inspection(Record):
-    """The result for one model by the rules of one release of TensorRT."""
+    """The result for one model by the rules of one release of TensorRT.
+
+    Attributes:
+        allows_fp16: Whether the builder may compute a layer in FP16 of its own accord: false for a
+            strict INT8 build, and for INT8 by the model's own types.
+        assumed_shapes: Shapes of open inputs, from the size of images in the file's metadata.
+        remedy: The options that fix the inputs which are still open: the DLA has no open dimension.
+    """
 
     schema_version: Literal[2] = SCHEMA_VERSION
     model: str
@@ -194,6 +201,7 @@ class Inspection(Record):
     tensorrt: str
     tensorrt_reason: str
     precision: Literal["fp16", "int8"]
+    allows_fp16: bool = True
     verdict: InspectVerdict
     is_ready: bool
     loadable_limit: PositiveInt
@@ -206,6 +214,8 @@ class Inspection(Record):
     costs: Costs | None = None
     checks: tuple[EvidenceCheck, ...] = ()
     notes: tuple[str, ...] = ()
+    assumed_shapes: dict[str, tuple[PositiveInt, ...]] = {}
+    remedy: str | None = None
 
     @property
     def cost_by_node(self) -> dict[int, NodeCost]:
@@ -416,6 +426,15 @@ def batch_of(shape: tuple[int, ...]) -> tuple[int, ...]:
     if len(shape) > _IMAGE_DIMENSIONS:
         return shape[:-_IMAGE_DIMENSIONS]
     return shape[:1] if len(shape) > 1 else ()
+
+
+def shape_option(name: str, lengths: Sequence[int | str]) -> str:
+    """Return the option of the command line that gives an input a shape.
+
+    >>> shape_option("images", (1, 3, 320, 320))
+    '--shape images:1x3x320x320'
+    """
+    return f"--shape {name}:{'x'.join(map(str, lengths))}"
 
 
 def lengths_in_words(tensor: Tensor) -> list[str]:
