@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...parsers.errors import PIP_INSTALL, BackendUnavailable, UserError
 from ...parsers.inference.events import Lengths, Order, StageName
+from ...parsers.inference.layer_precisions import notes_of, read_back, recorded
 from ...parsers.inference.layers import LayerProfile, read_layers
 from ...parsers.inference.placement import (
     Built,
@@ -565,7 +566,11 @@ class TensorRt(Inferring):
             )
         inspector = self._inspect()
         self.built = made.built
+        asked = {layer.name: layer.asked for layer in made.built.held_layers}
+        held = read_back(inspector, asked)
         self._note(
+            held_layers=recorded(held),
+            notes=(*made.built.notes, *notes_of(held)),
             layer_types=layer_types(inspector),
             wide_layers=wide_layers(inspector) if made.built.int8_scales else (),
             placement=placement_of(made.log, inspector, self._order.device),
@@ -673,6 +678,10 @@ class TensorRt(Inferring):
             parts["qdq"] = "translated"
         if order.engine_capability != "standard":
             parts["engine_capability"] = order.engine_capability
+        if order.layer_precisions:
+            # In their order, of which the last pattern counts.
+            parts["layer_precisions"] = json.dumps([*order.layer_precisions.items()])
+            parts["precision_constraints"] = order.precision_constraints
         ranges = {name: shape.range for name, shape in sorted(order.shapes.items())}
         if ranges:
             parts["shapes"] = json.dumps(ranges)

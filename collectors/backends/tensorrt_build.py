@@ -19,11 +19,13 @@ from typing import Any, NamedTuple
 
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Order
-from ...parsers.inference.placement import Built, Int8Scales, Precision
+from ...parsers.inference.layer_precisions import check_allowed, no_layer, pattern_for
+from ...parsers.inference.layers import names_marked
+from ...parsers.inference.placement import Built, HeldLayer, Int8Scales, Precision
 from ...parsers.inference.trtexec import cause_of, missing_operator
 from ..files import write_atomic
 from ..models.data_sets import InputSpec, Say
-from ..models.files import facts_of
+from ..models.files import facts_of, node_names
 from ..models.quantised import translate
 from .base import input_shapes, lacks_operator, too_new
 from .calibration import QUANTISE, Calibration, check_request
@@ -46,6 +48,8 @@ DTYPES |= {word: word.lower() for word in ("INT8", "INT32", "INT64", "BOOL", "UI
 _HALF = ("HALF", "BF16")
 _SCALED = ("FLOAT", *_HALF)
 _QUANTISED = ("QUANTIZE", "DEQUANTIZE")
+_WITHOUT_PRECISION = ("CAST", "CONSTANT", "SHAPE", *_QUANTISED)
+_HELD_TYPES: Mapping[Precision, str] = {"fp32": "FLOAT", "fp16": "HALF", "int8": "INT8"}
 # With no scales at all TensorRT builds no int8 engine; with these only its speed is valid.
 _DUMMY_RANGE = 4.0
 # How a model fixes its own precision, and how to make one of another.
@@ -75,6 +79,7 @@ class Prepared(NamedTuple):
     int8_scales: Int8Scales | None
     notes: list[str]
     calibration: Calibration | None = None
+    held_layers: tuple[HeldLayer, ...] = ()
 
 
 class LogLines(deque[str]):
@@ -251,6 +256,7 @@ class Builder:
         built = Built(
             is_strongly_typed=made.is_strongly_typed,
             int8_scales=scales,
+            held_layers=made.held_layers,
             build_seconds=(time.monotonic_ns() - begin_ns) / 1e9,
             notes=tuple(notes),
         )
@@ -313,6 +319,10 @@ class Builder:
             self._set_precision(config, precision)
             if scales == "dummy":
                 _set_dummy_ranges(network)
+        held: tuple[HeldLayer, ...] = ()
+        if self._order.layer_precisions:
+            self._check_held(precision, is_strong=is_strong)
+            held = self._hold_layers(config, network)
         if self._is_dla:
             notes.insert(0, self._set_dla(config, network))
         if self._is_loadable:
@@ -325,7 +335,9 @@ class Builder:
             )
             calibration.check(_scaled_tensors_of(network), self._model.name)
             config.int8_calibrator = calibration.calibrator
-        return Prepared(builder, network, parser, config, is_strong, scales, notes, calibration)
+        return Prepared(
+            builder, network, parser, config, is_strong, scales, notes, calibration, held
+        )
 
     def _scales_of(self, precision: Precision, own: Precision | None) -> Int8Scales | None:
         """Return where the scales of int8 come from; ``None`` in another precision."""
@@ -342,6 +354,48 @@ class Builder:
             config.set_flag(self._trt.BuilderFlag.FP16)
         if precision == "int8":
             config.set_flag(self._trt.BuilderFlag.INT8)
+
+    def _check_held(self, precision: Precision, *, is_strong: bool) -> None:
+        """Raise ``UserError`` if no layer can have a precision of its own, or not one asked for."""
+        flag = f"BuilderFlag.{self._order.precision_constraints.upper()}_PRECISION_CONSTRAINTS"
+        if is_strong or not has(self._trt, flag):
+            raise UserError(
+                f"{self._model.name} is built by its own types, so no layer has another one",
+                "leave layer_precisions out, and give these layers their type in the model",
+            )
+        check_allowed(self._order.layer_precisions, precision)
+
+    def _hold_layers(self, config: Any, network: Any) -> tuple[HeldLayer, ...]:
+        """Set the precision of the layers that the order names, and return these.
+
+        Raises:
+            UserError: A name is neither that of a layer nor that of a node.
+        """
+        asked, flags = self._order.layer_precisions, self._trt.BuilderFlag
+        constraints = self._order.precision_constraints.upper()
+        config.set_flag(getattr(flags, f"{constraints}_PRECISION_CONSTRAINTS"))
+        held: list[HeldLayer] = []
+        used: set[str] = set()
+        all_names: dict[str, None] = {}
+        for layer in layers_of(network):
+            # From 8.6 on a layer has the mark of its node, of which it may be one of several.
+            names = (layer.name, *names_marked(str(getattr(layer, "metadata", "") or "")))
+            all_names |= dict.fromkeys(names)
+            pattern = pattern_for(asked, names)
+            if pattern is None:
+                continue
+            used.add(pattern)
+            if _computes_numbers(layer):
+                layer.precision = getattr(self._trt.DataType, _HELD_TYPES[asked[pattern]])
+                held.append(HeldLayer(name=layer.name, asked=asked[pattern]))
+        unused = [name for name in asked if name not in used]
+        if unused:
+            # A node that is folded or constant is no layer, and holding it changes nothing.
+            all_names |= dict.fromkeys(node_names(self._model))
+        for name in unused:
+            if pattern_for({name: asked[name]}, all_names) is None:
+                raise no_layer(name, all_names)
+        return tuple(held)
 
     def _new_builder(self) -> Any:
         """Return a builder of TensorRT, which sees a DLA if the order needs one."""
@@ -526,6 +580,19 @@ def open_shape(shape: Iterable[int]) -> tuple[int | None, ...]:
 def type_name(kind: Any) -> str:
     """Return the name of a member of one of the library's enumerations."""
     return str(getattr(kind, "name", kind)).rpartition(".")[2]
+
+
+def _computes_numbers(layer: Any) -> bool:
+    """Return whether a layer has a precision: constants, casts, integers and shapes have none."""
+    if type_name(layer.type) in _WITHOUT_PRECISION:
+        return False
+    for at in range(layer.num_outputs):
+        tensor = layer.get_output(at)
+        if tensor is None or type_name(tensor.dtype) not in _SCALED:
+            return False
+        if getattr(tensor, "is_shape_tensor", False):
+            return False
+    return True
 
 
 def _set_dummy_ranges(network: Any) -> None:

@@ -20,12 +20,19 @@ from ...parsers.errors import BackendUnavailable, UnreadableError, UserError
 from ...parsers.inference import trtexec as parser
 from ...parsers.inference.calibration import CalibrationCache, release_number
 from ...parsers.inference.events import Inferences, Order, Phase, PhaseName
+from ...parsers.inference.layer_precisions import (
+    check_allowed,
+    expand,
+    notes_of,
+    read_back,
+    recorded,
+)
 from ...parsers.inference.placement import Built, Int8Scales, layer_types, placement_of, wide_layers
 from ..base import Stamped
 from ..children.process import Quiet
 from ..children.program import start_tied
 from ..models.data_sets import is_data
-from ..models.files import facts_of
+from ..models.files import facts_of, node_names
 from ..models.quantised import translate
 from ..paths import is_file
 from . import calibration, engine_cache
@@ -100,6 +107,12 @@ class Trtexec(SelfTimed):
         for given in inputs:
             if given.is_open:
                 self._shapes[given.name] = self.input_shapes[given.name]
+        self._held = {}
+        if order.layer_precisions:
+            build = order.precision or parser.DEFAULT_PRECISION
+            check_allowed(order.layer_precisions, build)
+            self._held = expand(order.layer_precisions, node_names(model))
+            parser.check_held(self._offered, build, self._held)
 
     def build(self) -> None:
         """Build the engine, unless the cache has it."""
@@ -200,7 +213,8 @@ class Trtexec(SelfTimed):
         order = self._order
         if is_dla:
             order = order.model_copy(update={"device": "dla0"})
-        arguments = parser.build_arguments(self._offered, order, self._shapes, "", "", "")
+        offered, shapes = self._offered, self._shapes
+        arguments = parser.build_arguments(offered, order, shapes, "", "", "", self._held)
         precision = order.precision or parser.DEFAULT_PRECISION
         about = Path(self._program[0]).stat()
         return {
@@ -241,7 +255,13 @@ class Trtexec(SelfTimed):
                     words = f"{path.name} is of {cache.origin}, not of TensorRT"
                     notes = (f"{words}: its scales are used",)
             arguments = parser.build_arguments(
-                self._offered, order, self._shapes, str(model), str(part), str(layers)
+                self._offered,
+                order,
+                self._shapes,
+                str(model),
+                str(part),
+                str(layers),
+                self._held,
             )
             if cache is not None:
                 scales = Path(folder) / "scales.cache"
@@ -264,16 +284,18 @@ class Trtexec(SelfTimed):
             if is_file(layers):
                 inspector = layers.read_text(encoding="utf-8", errors="replace")
         is_int8 = order.precision == "int8"
+        held = read_back(inspector, self._held)
         built = Built(
             layer_types=layer_types(inspector),
             is_strongly_typed=not parser.chooses_types(self._offered, "fp16"),
             int8_scales=self._int8_scales() if is_int8 else None,
             wide_layers=wide_layers(inspector) if is_int8 else (),
+            held_layers=recorded(held),
             placement=placement_of(child.lines, inspector, order.device),
             engine_key=self._key,
             engine_bytes=len(plan),
             build_seconds=(time.monotonic_ns() - begin_ns) / 1e9,
-            notes=notes,
+            notes=(*notes, *notes_of(held)),
         )
         return BuiltEngine(plan, built, child.lines, inspector)
 

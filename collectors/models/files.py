@@ -19,7 +19,7 @@ from ...parsers.errors import (
     UserError,
     file_error,
 )
-from ...parsers.onnx import ModelFacts, external_locations, read_model
+from ...parsers.onnx import ModelFacts, external_locations, read_model, read_nodes
 from ...parsers.onnx.graph import Graph
 from ...parsers.records import Record
 from ...parsers.values import printable
@@ -98,6 +98,23 @@ def facts_of(model: Path) -> ModelFacts:
     try:
         with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return read_model(data)
+    except (OSError, ValueError, UnreadableError) as error:
+        raise UserError(f"{model} is not an ONNX model ({error})", "give an ONNX file") from error
+
+
+# Nodes that only hold or shape constants: none is a layer that computes.
+_NOT_LAYERS = frozenset({"Constant", "ConstantOfShape", "Identity", "Shape", "Size"})
+
+
+def node_names(model: Path) -> list[str]:
+    """Return the names of the nodes of an ONNX file that may become layers, in their order.
+
+    Raises:
+        UserError: It is not an ONNX file.
+    """
+    try:
+        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return [name for name, operator in read_nodes(data) if operator not in _NOT_LAYERS]
     except (OSError, ValueError, UnreadableError) as error:
         raise UserError(f"{model} is not an ONNX model ({error})", "give an ONNX file") from error
 

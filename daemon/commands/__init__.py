@@ -31,6 +31,7 @@ _SHAPE = re.compile(
 if TYPE_CHECKING:
     from ...parsers.inference.calibration import Preprocess
     from ...parsers.inference.events import InputShape
+    from ...parsers.inference.placement import Precision
     from ..store.history import History
 
 Value = TypeVar("Value")
@@ -161,6 +162,22 @@ def input_shape(text: str) -> "tuple[str, InputShape]":
         raise argparse.ArgumentTypeError(f"{text!r}: {problem}") from None
 
 
+def layer_precision(text: str) -> "tuple[str, Precision]":
+    """Read a layer and its precision; its name may contain colons.
+
+    >>> layer_precision("model.22*:fp16")
+    ('model.22*', 'fp16')
+    """
+    from ...parsers.inference.placement import PRECISIONS
+
+    name, _, word = text.rpartition(":")
+    for precision in PRECISIONS:
+        if name and word == precision:
+            return name, precision
+    problem = f"{text!r} is not a layer with fp32, fp16 or int8, as Split_36:fp16"
+    raise argparse.ArgumentTypeError(problem)
+
+
 class Options:
     """The options of a command, or of a group of them; a call adds one."""
 
@@ -195,6 +212,11 @@ class Options:
         words = "scales for int8: a calibration cache, or inputs to make one from"
         self("--calibration PATH", words)
         self.preprocess()
+        words = "of a node or layer, in which * is any text: Split_36:fp16; may be repeated"
+        name = "--layer-precision NAME:PRECISION"
+        self(name, words, action="append", type=layer_precision, default=[])
+        words = "without a kernel in it, fail or take another one (default: %(default)s)"
+        self("--precision-constraints", words, choices=("obey", "prefer"), default="obey")
         words = "how hard TensorRT tries: 0 builds fast (default: TensorRT's own)"
         self("--optimization-level 0-5", words, choices=range(6))
         self("--batch N", default=1)

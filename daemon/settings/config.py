@@ -331,8 +331,9 @@ class Workload(InferenceSettings, Section):
         if backend.runs != given[0]:
             what = f"backend: {self.backend} goes with {backend.runs}, not with {given[0]}"
             raise ValueError(what)
-        if self.plugins and not backend.uses_tensorrt:
-            raise ValueError("plugins are for TensorRT: backend: tensorrt or trtexec")
+        for key in ("plugins", "layer_precisions"):
+            if getattr(self, key) and not backend.uses_tensorrt:
+                raise ValueError(f"{key} are for TensorRT: backend: tensorrt or trtexec")
         if self.engine_capability == "dla_standalone" and not self.runs_loadable:
             raise ValueError("engine_capability: dla_standalone goes with backend: cudla")
         if self.device == "external" and self.model is not None:

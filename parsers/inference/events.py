@@ -24,7 +24,7 @@ from ..errors import ParseError
 from ..records import Ratio, Record, without
 from .calibration import Method, Preprocess
 from .marks import NAME_PATTERN
-from .placement import Built, EngineCapability, Fallback, Precision
+from .placement import Built, EngineCapability, Fallback, Precision, PrecisionConstraints
 from .servers import CounterPage, Server
 
 PhaseName = Literal["load", "build", "warm_up", "baseline_before", "steady", "baseline_after"]
@@ -103,12 +103,19 @@ class InputShape(Record):
         return self
 
 
+# More names than that are written with ``*``.
+MOST_LAYER_NAMES = 1024
+
+
 class InferenceSettings(BaseModel):
     """How a model infers: the same in a configuration, an order and a benchmark.
 
     Attributes:
         batch: Inputs per inference.
         precision: That of the engine; ``None`` leaves it to the back-end.
+        layer_precisions: Name of a node or a layer, in which ``*`` is any text, to the precision
+            in which it has to compute, whatever that of the engine.
+        precision_constraints: Without such a kernel ``obey`` fails, and ``prefer`` takes another.
         optimization_level: How long TensorRT looks for faster kernels; 0 is soonest.
         calibration: Path of the scales of int8: a calibration cache, or a folder or file of inputs
             to make one from.
@@ -124,6 +131,11 @@ class InferenceSettings(BaseModel):
 
     batch: PositiveInt = Field(1, le=65_536)
     precision: Precision | None = None
+    layer_precisions: Annotated[
+        dict[Annotated[str, Field(min_length=1, max_length=512)], Precision],
+        Field(max_length=MOST_LAYER_NAMES),
+    ] = {}
+    precision_constraints: PrecisionConstraints = "obey"
     optimization_level: int | None = Field(None, ge=0, le=5)
     calibration: str | None = None
     preprocess: Preprocess | None = None

@@ -11,7 +11,7 @@ Source:
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
@@ -19,9 +19,11 @@ from ..records import Record
 from .layers import computes, is_constant, is_reformat, read_layers
 
 Precision = Literal["fp32", "fp16", "int8"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Fallback = Literal["forbid", "allow", "require-pure"]
 Int8Scales = Literal["calibrated", "dummy", "explicit"]
 EngineCapability = Literal["standard", "dla_standalone"]
+PrecisionConstraints = Literal["obey", "prefer"]
 PlacementVerdict = Literal["pure_dla", "dla_plus_reformat", "mixed", "gpu_only", "unknown"]
 
 
@@ -78,6 +80,23 @@ class Circumstances(Record):
         return (f"{what} {wanted / 2**30:.1f} GiB: {why}; end programs, then build it again",)
 
 
+class HeldLayer(Record):
+    """A layer whose precision was asked for.
+
+    Attributes:
+        found: Type in which it computes in the engine; ``None`` if the inspector does not show it.
+    """
+
+    name: str
+    asked: Precision
+    found: str | None = None
+
+    @property
+    def is_kept(self) -> bool | None:
+        """Whether the engine computes it as asked; ``None`` if that is not shown."""
+        return None if self.found is None else self.found == self.asked
+
+
 class Built(Record):
     """Result of a build, and the request.
 
@@ -87,6 +106,8 @@ class Built(Record):
         is_strongly_typed: Whether the model's own types were used.
         int8_scales: With ``dummy`` scales the speed is meaningful and the outputs are not.
         wide_layers: Layers of an engine in int8 that compute without any tensor in int8.
+        held_layers: Layers whose precision was asked for, read back from the engine; the first 64,
+            those that differ before others.
         build_seconds: Duration of the build, this time or earlier.
         circumstances: The machine during the build, this time or earlier.
         context_bytes: Device memory of one execution context.
@@ -97,6 +118,7 @@ class Built(Record):
     is_strongly_typed: bool | None = None
     int8_scales: Int8Scales | None = None
     wide_layers: tuple[str, ...] = ()
+    held_layers: tuple[HeldLayer, ...] = ()
     fallback: Fallback | None = None
     placement: Placement = Placement()
     is_cached: bool = False

@@ -8,9 +8,10 @@ import json
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
-from ..errors import UnreadableError
+from ..errors import UnreadableError, UserError
 from .events import Order, StageName
 from .placement import Precision
 
@@ -319,12 +320,19 @@ def chooses_types(offered: frozenset[str], precision: Precision) -> bool:
 
 
 def build_arguments(
-    offered: frozenset[str], order: Order, shapes: Shapes, model: str, plan: str, layers: str
+    offered: frozenset[str],
+    order: Order,
+    shapes: Shapes,
+    model: str,
+    plan: str,
+    layers: str,
+    held: Mapping[str, Precision] = MappingProxyType({}),
 ) -> list[str]:
     """Return the arguments that build an engine without inferences.
 
     ``offered`` are the options of this trtexec, and ``shapes`` those of inputs that the model
-    leaves open. It writes the engine to ``plan`` and its inspector's JSON to ``layers``.
+    leaves open. It writes the engine to ``plan`` and its inspector's JSON to ``layers``. ``held``
+    are layers that compute in a precision of their own.
     """
     chosen = [f"--onnx={model}", f"--saveEngine={plan}"]
     ordered = [shape for name, shape in order.shapes.items() if name in shapes]
@@ -335,6 +343,10 @@ def build_arguments(
     precision = order.precision or DEFAULT_PRECISION
     if chooses_types(offered, precision):
         chosen += _PRECISIONS[precision]
+    if held:
+        words = ",".join(f"{name}:{asked}" for name, asked in held.items())
+        chosen += [f"--precisionConstraints={order.precision_constraints}"]
+        chosen += [f"--layerPrecisions={words}"]
     # Without fallback not even a reformat may run on the GPU, which "require-pure" does allow.
     if order.dla_core is not None and order.fallback != "forbid":
         chosen.append("--allowGPUFallback")
@@ -351,6 +363,24 @@ def build_arguments(
         if name in offered and value is not None:
             chosen.append(f"{name}={value}")
     return chosen
+
+
+# The longest argument that Linux passes to a program is 128 KiB.
+_LONGEST_ARGUMENT = 120_000
+
+
+def check_held(offered: frozenset[str], build: Precision, held: Mapping[str, Precision]) -> None:
+    """Raise ``UserError`` if this trtexec cannot hold these layers at precisions of their own."""
+    remedy = "leave layer_precisions out, or use backend: tensorrt"
+    if "--layerPrecisions" not in offered or not chooses_types(offered, build):
+        raise UserError("this trtexec takes no precision by layer", remedy)
+    length = 0
+    for name in held:
+        length += len(name.encode()) + len(":fp16,")
+        if "," in name or "'" in name:
+            raise UserError(f"trtexec takes no layer with a comma or a quote: {name}", remedy)
+    if length > _LONGEST_ARGUMENT:
+        raise UserError(f"{len(held)} layers are too many for the command of trtexec", remedy)
 
 
 def _range(order: Order, shapes: Shapes) -> list[str]:

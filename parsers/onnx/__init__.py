@@ -139,6 +139,7 @@ def _locations(data: Data, begin: int, end: int, kind: int, depth: int = 0) -> I
 # an input its name and its dimensions; of a dimension its number or its name.
 _TO_OPSET, _OPSET_DOMAIN, _OPSET_VERSION = (8,), 1, 2
 _TO_GRAPH, _INPUT, _WEIGHT, _OPERATOR = (7,), (11,), (5, 8), (1, 4)
+_TO_NODE, _NODE_OUTPUT, _NODE_NAME, _NODE_OPERATOR = (1,), (2,), (3,), (4,)
 _NAME, _DIMENSION, _NUMBER, _WORD = (1,), (2, 1, 2, 1), 1, 2
 _QUANTIZE = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
@@ -184,6 +185,28 @@ def read_model(data: Data) -> ModelFacts:
         operators=operators,
         opset=_own_opset(data),
     )
+
+
+def read_nodes(data: Data) -> Iterator[tuple[str, str]]:
+    """Yield the name and the operator of each node, or raise ``UnreadableError``.
+
+    A node without a name has the one that TensorRT gives it: ``node_of_`` and its first output.
+    """
+    try:
+        for graph in _at(data, 0, len(data), *_TO_GRAPH):
+            for begin, end in _at(data, *graph, *_TO_NODE):
+                name = _first_text(data, begin, end, _NODE_NAME)
+                if not name:
+                    name = f"node_of_{_first_text(data, begin, end, _NODE_OUTPUT)}"
+                yield name, _first_text(data, begin, end, _NODE_OPERATOR)
+    except UnicodeDecodeError:
+        raise UnreadableError("a name is not text") from None
+
+
+def _first_text(data: Data, begin: int, end: int, path: tuple[int, ...]) -> str:
+    for a, b in _at(data, begin, end, *path):
+        return data[a:b].decode()
+    return ""
 
 
 def _own_opset(data: Data) -> int | None:

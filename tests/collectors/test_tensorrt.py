@@ -894,3 +894,63 @@ def test_output_that_depends_on_the_data_is_told_with_its_operator(desk, tmp_pat
     model = write_chain(tmp_path / "n.onnx", "Relu", "NonZero", shape=shape)
     with pytest.raises(UserError, match=r"'made' depends on the data \(NonZero\).*EfficientNMS"):
         desk.make(model)
+
+
+@pytest.mark.parametrize("version", VERSIONS[:3])
+@pytest.mark.parametrize("constraints", ["obey", "prefer"])
+def test_layers_are_held_at_a_precision_and_read_back(desk, model, version, constraints):
+    desk.use(version)
+    asked = {"conv0": "fp32", "relu*": "fp32"}
+    given = {"layer_precisions": asked, "precision_constraints": constraints}
+    built = desk.make(model, precision="fp16", **given).built
+    assert {held.name: (held.asked, held.found) for held in built.held_layers} == {
+        "conv0": ("fp32", "fp32"),
+        "relu1": ("fp32", "fp32"),
+    }
+    assert built.layer_types == {"fp32": 2, "fp16": 1}
+    assert built.notes[-1] == "layer_precisions: 2 of 2 layers compute as asked"
+    plan = desk.plan(desk.made[-1])
+    assert f"{constraints.upper()}_PRECISION_CONSTRAINTS" in plan["flags"]
+
+
+def test_each_choice_of_layers_is_an_engine_of_its_own(desk, model):
+    choices = [
+        {},
+        {"layer_precisions": {"conv0": "fp32"}},
+        {"layer_precisions": {"conv0": "fp32"}, "precision_constraints": "prefer"},
+        {"layer_precisions": {"*": "fp32", "conv0": "fp16"}},
+    ]
+    keys = {desk.make(model, precision="fp16", **choice).built.engine_key for choice in choices}
+    assert (len(keys), desk.builds) == (4, 4)
+    again = desk.make(model, precision="fp16", **choices[1])
+    assert (desk.builds, again.built.is_cached) == (4, True)
+    assert [held.name for held in again.built.held_layers] == ["conv0"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"layer_precisions": {"cnov0": "fp32"}}, r"names cnov0.*did you mean conv0"),
+        ({"layer_precisions": {"conv0": "int8"}}, r"a build of fp16 has no int8: set precision: i"),
+        ({"layer_precisions": {"head*": "fp32"}}, r"names head\*, and no layer is named so"),
+    ],
+)
+def test_a_layer_that_cannot_be_held_so_is_an_error(desk, model, changes, words):
+    with pytest.raises(UserError, match=words):
+        desk.make(model, precision="fp16", **changes)
+
+
+def test_a_model_with_types_in_force_has_no_precision_by_layer(desk, model, tmp_path):
+    half = write_chain(tmp_path / "h.onnx", "Conv", "Relu", kind=HALF)
+    for version, path in (("10.3.0", half), ("11.4.1", model)):
+        desk.use(version)
+        with pytest.raises(UserError, match="is built by its own types, so no layer has another"):
+            desk.make(path, layer_precisions={"conv0": "fp32"})
+
+
+def test_a_layer_without_numbers_is_named_and_not_held(desk, tmp_path):
+    model = write_chain(tmp_path / "c.onnx", "Conv", "Cast", "Relu")
+    built = desk.make(model, precision="fp16", layer_precisions={"*": "fp32"}).built
+    assert [held.name for held in built.held_layers] == ["conv0", "relu2"]
+    built = desk.make(model, precision="fp16", layer_precisions={"cast1": "fp32"}).built
+    assert built.held_layers == ()

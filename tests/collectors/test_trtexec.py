@@ -1,6 +1,7 @@
 """trtexec of three generations, played by a script: one run record comes of all of them."""
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -451,3 +452,36 @@ def test_range_of_shapes_is_built_and_one_point_of_it_measured(order, worker, mo
     monkeypatch.setenv("FAKE_TRTEXEC", "measures-with --shapes=image:2x3x8x8")
     assert worker.run(asked).outcome == "ok"
     assert worker.of(Loaded)[-1].input_shapes == {"image": (2, 3, 8, 8)}
+
+
+@pytest.mark.parametrize("version", ["8.5", "8.6", "10.3"])
+def test_layers_are_held_at_a_precision_and_read_back(version, order, worker):
+    held = {"layer_precisions": {"pool": "fp32"}, "precision_constraints": "prefer"}
+    assert worker.run(order(version, precision="fp16", **held)).outcome == "ok"
+    [layer] = worker.built.held_layers
+    assert (layer.name, layer.asked, layer.found) == ("pool", "fp32", "fp32")
+    assert "layer_precisions: 1 of 1 layers compute as asked" in worker.built.notes
+    plain = worker.built.engine_key
+    assert worker.run(order(version, precision="fp16")).outcome == "ok"
+    assert (worker.built.held_layers, worker.built.engine_key != plain) == ((), True)
+
+
+def test_a_trtexec_without_the_option_refuses_precision_by_layer(order, worker):
+    asked = order("11.3", layer_precisions={"pool": "fp32"})
+    finished = worker.run(asked)
+    assert finished.outcome == "failed"
+    assert "this trtexec takes no precision by layer" in finished.reason
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        ({"a,b": "fp32"}, "no layer with a comma or a quote: a,b"),
+        ({"none*": "fp32"}, r"names none\*, and no layer is named so"),
+        ({"pool": "int8"}, "a build of fp16 has no int8"),
+    ],
+)
+def test_a_layer_that_trtexec_cannot_hold_is_an_error(layers, words, order, worker):
+    finished = worker.run(order(precision="fp16", layer_precisions=layers))
+    assert finished.outcome == "failed"
+    assert re.search(words, finished.reason)

@@ -580,6 +580,19 @@ def test_advice_is_given_for_what_is_too_short_and_names_nothing_that_is_set(
     )
 
 
+def test_layers_are_held_by_tensorrt_alone():
+    text = "workloads: [{{name: w, model: m.onnx, device: {}, layer_precisions: {}}}]\n"
+    asked = '{Split_36: fp16, "model.22*": fp32}'
+    [workload] = parse_config(text.format("gpu", asked), Path("t")).workloads
+    assert workload.layer_precisions == {"Split_36": "fp16", "model.22*": "fp32"}
+    assert workload.precision_constraints == "obey"
+    with pytest.raises(ConfigError, match="layer_precisions are for TensorRT"):
+        parse_config(text.format("cpu", asked), Path("t"))
+    for wrong in ("{a: fp8}", '{"": fp16}', str(dict.fromkeys(range(1025), "fp16"))):
+        with pytest.raises(ConfigError, match="layer_precisions"):
+            parse_config(text.format("gpu", wrong), Path("t"))
+
+
 def test_plug_ins_are_for_tensorrt_alone():
     text = "workloads: [{{name: w, model: m.onnx, device: {}, plugins: [/a.so]}}]\n"
     assert parse_config(text.format("gpu"), Path("t")).workloads[0].plugins == ("/a.so",)

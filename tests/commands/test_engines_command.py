@@ -8,11 +8,13 @@ from contextlib import suppress
 import numpy
 import pytest
 
+from tegrascope.collectors.backends.calibration import text_for
 from tegrascope.collectors.backends.cudla import load_cudla
 from tegrascope.collectors.backends.engine_cache import BuiltEngine, EngineCache
 from tegrascope.parsers.errors import BackendUnavailable
-from tegrascope.parsers.inference.calibration import parse_calibration
+from tegrascope.parsers.inference.calibration import CalibrationCache, parse_calibration
 from tegrascope.parsers.inference.placement import Built, Placement
+from tegrascope.workbench.bench.precision_search import PrecisionSearch
 from tegrascope.workbench.cli import main
 from tests.fakes.models import labelled_data, write_chain, write_classifier
 from tests.fakes.shims import write_shims
@@ -269,3 +271,92 @@ def test_calibration_without_data_or_place_is_refused(
     assert engines_command("calibrate", str(model), *words, state=state) == 1
     assert problem in capsys.readouterr().err
     assert not (tmp_path / "c.cache").exists()
+
+
+def test_layers_are_held_by_options(state, tmp_path, monkeypatch, capsys):
+    (tmp_path / "shims").mkdir()
+    monkeypatch.setenv("PYTHONPATH", write_shims(tmp_path / "shims"))
+    model = write_chain(tmp_path / "m.onnx", "Conv", "Relu", "Conv", shape=("N", 4))
+    build = ("build", str(model), "--precision", "fp16", "--layer-precision", "conv*:fp32")
+    assert engines_command(*build, "--precision-constraints", "prefer", state=state) == 0
+    assert "layer_precisions: 2 of 2 layers compute as asked" in capsys.readouterr().out
+    [entry] = EngineCache(state / "engines").entries()
+    assert entry.sidecar.parts["layer_precisions"] == '[["conv*", "fp32"]]'
+    assert entry.sidecar.parts["precision_constraints"] == "prefer"
+    with pytest.raises(SystemExit) as caught:
+        engines_command(*build[:-1], "conv0:fp8", state=state)
+    assert caught.value.code == 2
+    assert "'conv0:fp8' is not a layer with fp32, fp16 or int8" in capsys.readouterr().err
+
+
+BAD = ("relu3", "relu9")
+
+
+@pytest.fixture
+def clipped(tmp_path, monkeypatch):
+    """A chain of which two tensors have an int8 scale that is far too small, and the options."""
+    (tmp_path / "shims").mkdir()
+    monkeypatch.setenv("PYTHONPATH", write_shims(tmp_path / "shims", computes=True))
+    model = write_chain(tmp_path / "m.onnx", *["Relu"] * 12, shape=("N", 4))
+    numpy.save(tmp_path / "x.npy", numpy.linspace(-3, 3, 32, dtype="f4").reshape(8, 4))
+    scales = dict.fromkeys(("given", *(f"t{at}" for at in range(1, 12)), "made"), 3 / 127)
+    scales |= {"t4": 1e-5, "t10": 1e-5}  # the outputs of relu3 and relu9
+    cache = CalibrationCache(release=8601, scales=scales)
+    (tmp_path / "int8.cache").write_text(text_for(cache, 8601))
+    return (
+        *(str(model), "--precision", "int8", "--inputs", str(tmp_path / "x.npy")),
+        *("--calibration", str(tmp_path / "int8.cache")),
+    )
+
+
+def test_the_layers_to_hold_are_found(clipped, state, capsys):
+    assert engines_command("debug-precision", *clipped, state=state) == 0
+    printed = capsys.readouterr()
+    head, setting = printed.out.splitlines()
+    assert head.startswith("2 of 12 nodes have to be held at fp16 (")
+    assert json.loads(setting.removeprefix("layer_precisions: ")) == dict.fromkeys(BAD, "fp16")
+    told = [line for line in printed.err.splitlines() if "engine " in line and " nodes" in line]
+    assert told[0].startswith("gpu: engine 1: 0 nodes at fp16: wrong, off by ")
+    assert told[1].startswith("gpu: engine 2: 12 nodes at fp16: right, off by ")
+    assert len(told) <= 14
+    assert not (state / "engines").exists(), "trials leave no engines behind"
+
+
+def test_layers_are_sought_among_named_ones_beside_held_ones(clipped, state, capsys):
+    among = ("--among", "relu3*", "--layer-precision", "relu9:fp16", "--json")
+    assert engines_command("debug-precision", *clipped, *among, state=state) == 0
+    found = PrecisionSearch.model_validate_json(capsys.readouterr().out)
+    assert (found.verdict, found.layers, found.candidates) == ("found", ("relu3",), 1)
+    assert engines_command("debug-precision", *clipped, "--among", "relu3", state=state) == 3
+    assert "all 1 nodes at fp16 are not enough" in capsys.readouterr().out
+    held = ("--layer-precision", "relu3:fp16", "--layer-precision", "relu9:fp16")
+    assert engines_command("debug-precision", *clipped, *held, state=state) == 0
+    assert "no layer has to be held" in capsys.readouterr().out
+
+
+def test_a_search_that_runs_out_of_builds_gives_the_smallest_set(clipped, state, capsys):
+    assert engines_command("debug-precision", *clipped, "--most-builds", "4", state=state) == 3
+    out = capsys.readouterr().out
+    assert "nodes at fp16 are enough (4 engines, which did not show the fewest)" in out
+    assert {*BAD} <= {*json.loads(out.splitlines()[1].removeprefix("layer_precisions: "))}
+    assert engines_command("debug-precision", *clipped, "--most-builds", "1", state=state) == 3
+    assert "no set of layers was found with 1 engines" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["--precision", "fp32"], 2, "no layer of an fp32 engine can be held higher"),
+        (["--precision", "fp16", "--hold", "fp16"], 2, "the engine is fp16 already"),
+        (["--among", "conv*"], 1, "no node of"),
+        (["--precision", "int8"], 1, "int8 without calibration has made-up scales"),
+    ],
+)
+def test_a_search_without_sense_is_refused(
+    arguments, status, words, state, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "shims").mkdir()
+    monkeypatch.setenv("PYTHONPATH", write_shims(tmp_path / "shims", computes=True))
+    model = write_chain(tmp_path / "m.onnx", "Relu", shape=("N", 4))
+    assert engines_command("debug-precision", str(model), *arguments, state=state) == status
+    assert words in capsys.readouterr().err

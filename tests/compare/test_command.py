@@ -408,7 +408,8 @@ def test_a_missing_file_is_one_line(compare):
 
 def keys_of(schema):
     """Yield the name of every property of the records that compare itself declares."""
-    foreign = {"Environment", "Process", "Circumstances", "Figure", "Built", "Placement"}
+    foreign = {"Environment", "Process", "Circumstances", "Figure", "Built"}
+    foreign |= {"HeldLayer", "Placement"}
     for name, one in (("", schema), *schema["$defs"].items()):
         if name not in foreign:
             yield from one.get("properties", {})

@@ -55,6 +55,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
     builder_flags = ["GPU_FALLBACK", "DIRECT_IO", "TF32"]
     if major < 11:
         builder_flags += ["FP16", "INT8"]
+        builder_flags += ["OBEY_PRECISION_CONSTRAINTS", "PREFER_PRECISION_CONSTRAINTS"]
     network_flags = ["EXPLICIT_BATCH"] if major < 11 else []
     if major >= 10:
         network_flags.append("STRONGLY_TYPED")
@@ -149,6 +150,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
         def __init__(self, name: str, kind: Any, outputs: list[ITensor]) -> None:
             self.name, self.type, self.outputs = name, kind, outputs
             self.num_outputs = len(outputs)
+            self.precision: Any = None
             if release >= (8, 6):
                 self.metadata = f"[ONNX Layer: {name}]"
 
@@ -345,6 +347,11 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
                 scales = _scales(network, calibrator, version)
                 for tensor in _tensors(network) if scales else ():
                     tensor.dynamic_range = scales.get(tensor.name)
+            held = _held(network, config)
+            for layer in network.layers:
+                for tensor in layer.outputs if held.get(layer.name, "INT8") != "INT8" else ():
+                    if scales:
+                        scales.pop(tensor.name, None)  # it is not rounded
             problem = _problem(network, config, major)
             if scales == {}:
                 problem = "Calibration failure occurred with no scaling factors detected."
@@ -373,6 +380,7 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
                 has_range = device.computes and layer.outputs[0].dynamic_range is not None
                 if has_range or (scales and layer.outputs[0].name in scales):
                     printed = "INT8"
+                printed = held.get(layer.name, printed)
                 layers.append((layer.name, "CaskConvolution", printed))
             ranges = config.__dict__["profiles"][0].shapes if config.__dict__["profiles"] else {}
             if has_dla:
@@ -611,6 +619,14 @@ def _tensors(network: Any) -> Iterator[Any]:
 
 def _has_range(tensor: Any) -> bool:
     return tensor.dynamic_range is not None
+
+
+def _held(network: Any, config: Any) -> dict[str, str]:
+    """Return the layers whose precision was set, if the builder is to mind it."""
+    constraints = {"OBEY_PRECISION_CONSTRAINTS", "PREFER_PRECISION_CONSTRAINTS"}
+    if not constraints & config.__dict__["flags_set"]:
+        return {}
+    return {x.name: x.precision.name for x in network.layers if x.precision is not None}
 
 
 def _problem(network: Any, config: Any, major: int) -> str | None:

@@ -26,9 +26,9 @@ COMMON = (
     *("--warmUp", "--noDataTransfers", "--useCudaGraph", "--useSpinWait", "--exposeDMA"),
     *("--infStreams", "--skipInference", "--verbose", "--help"),
 )
-_TYPES = ("--fp16", "--int8", "--calib")
+_TYPES = ("--fp16", "--int8", "--calib", "--precisionConstraints", "--layerPrecisions")
 OPTIONS = {
-    "8.5": ({*COMMON, "--fp16", "--int8", "--calib", "--streams", "--buildOnly", "--plugins"})
+    "8.5": ({*COMMON, *_TYPES, "--streams", "--buildOnly", "--plugins"})
     - {"--infStreams", "--skipInference"},
     "8.6": {*COMMON, *_TYPES, "--best", "--staticPlugins", "--dynamicPlugins"},
     "10.3": {*COMMON, *_TYPES, "--best", "--stronglyTyped", "--staticPlugins"},
@@ -95,6 +95,10 @@ def build(given):
             # Another header is ignored, as by the library.
             if next(file).strip() == f"TRT-{TAGS[version][1:]}-EntropyCalibration2":
                 type_ = "Int8"
+    held = {}
+    if "--precisionConstraints" in given:
+        pairs = given.get("--layerPrecisions", "").split(",")
+        held = {pair.rpartition(":")[0]: pair.rpartition(":")[2].upper() for pair in pairs}
     layers = [("reformat 0", "Reformat"), (DLA_LAYER, "DLA" if core else "Myelin")]
     if core is None or ("--allowGPUFallback" in given and "pure" not in TROUBLE):
         layers.append((GPU_LAYER, "CaskPooling"))
@@ -106,10 +110,13 @@ def build(given):
     if layers[-1][0] == GPU_LAYER:
         say(f"[TRT] [GpuLayer] POOLING: {GPU_LAYER}")
     with Path(given["--exportLayerInfo"]).open("w") as file:
-        tensor = {"Name": "x", "Format/Datatype": f"Row major linear {type_}"}
-        if version == "11.3":
-            tensor = {"Name": "x", "Format": "Row major linear", "DataType": type_}
-        listed = [{"Name": n, "LayerType": k, "Outputs": [tensor]} for n, k in layers]
+        listed = []
+        for name, kind in layers:
+            own = held.get(name, type_)
+            tensor = {"Name": "x", "Format/Datatype": f"Row major linear {own}"}
+            if version == "11.3":
+                tensor = {"Name": "x", "Format": "Row major linear", "DataType": own}
+            listed.append({"Name": name, "LayerType": kind, "Outputs": [tensor]})
         json.dump({"Layers": listed, "Metadata": "a\x1eb"}, file)
     with Path(given["--onnx"]).open("rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tegrascope.parsers.errors import UnreadableError
-from tegrascope.parsers.onnx import ModelInput, read_model
+from tegrascope.parsers.onnx import ModelInput, read_model, read_nodes
 
 
 def varint(value: int) -> bytes:
@@ -90,3 +90,16 @@ def test_no_bytes_are_fatal(noise, at):
     for data in (noise, whole[:at], whole[:at] + noise + whole[at:]):
         with contextlib.suppress(UnreadableError):
             read_model(data)
+
+
+def test_nodes_are_read_with_the_names_that_tensorrt_gives_them():
+    onnx = pytest.importorskip("onnx")
+    made = [
+        onnx.helper.make_node("Relu", ["x"], ["a"], name="relu"),
+        onnx.helper.make_node("Split", ["a"], ["b", "c"]),
+    ]
+    graph = onnx.helper.make_graph(made, "g", [], [])
+    data = onnx.helper.make_model(graph).SerializeToString()
+    assert list(read_nodes(data)) == [("relu", "Relu"), ("node_of_b", "Split")]
+    with pytest.raises(UnreadableError):
+        list(read_nodes(part(7, part(1, part(3, b"\xff")))))

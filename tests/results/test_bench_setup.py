@@ -17,6 +17,7 @@ from tegrascope.workbench.bench.settings import (
 )
 from tegrascope.workbench.bench.workers import Setup
 from tegrascope.workbench.cli import make_parser
+from tegrascope.workbench.results.records import variant_of
 from tests.fakes.processes import until
 
 from .bench_fakes import settings
@@ -171,6 +172,22 @@ def test_shapes_and_plug_ins_come_into_every_workload_that_takes_them(tmp_path):
     assert on_gpu.plugins == (str(Path("own.so").absolute()),)
     assert on_cpu.plugins == ()
     assert on_gpu.shapes == on_cpu.shapes == reference_of(found, str(model)).shapes == found.shapes
+
+
+def test_layers_are_held_on_accelerators_and_named_in_the_variant(tmp_path):
+    model = tmp_path / "m.onnx"
+    model.touch()
+    held = ("--layer-precision", "Split_36:fp16", "--layer-precision", "model.22*:fp32")
+    given = ("--precision", "int8", *held, "--precision-constraints", "prefer")
+    found = read_settings(bench_arguments(str(model), *given)).settings
+    on_gpu, on_cpu = (workload_of(found, str(model), device) for device in ("gpu", "cpu"))
+    assert on_gpu.layer_precisions == {"Split_36": "fp16", "model.22*": "fp32"}
+    assert on_gpu.precision_constraints == "prefer"
+    assert on_cpu.layer_precisions == reference_of(found, str(model)).layer_precisions == {}
+    assert variant_of(found) == "int8 Split_36 fp16, model.22* fp32"
+    many = dict.fromkeys("abcde", "fp16")
+    changed = found.model_copy(update={"layer_precisions": many})
+    assert variant_of(changed) == "int8 a fp16, b fp16, c fp16, 2 more"
 
 
 @pytest.mark.parametrize(

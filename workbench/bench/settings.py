@@ -102,7 +102,7 @@ class Asked(NamedTuple):
 # Arguments that are settings of the same name.
 _AS_GIVEN = (
     *("backend", "precision", "batch", "streams", "optimization_level", "fallback"),
-    *("calibration", "preprocess", "inputs", "labels", "tolerance"),
+    *("calibration", "preprocess", "inputs", "labels", "tolerance", "precision_constraints"),
     *("contention", "layers", "rounds"),
 )
 LOCK_IN_SECONDS = 300.0
@@ -192,6 +192,7 @@ def _settings(
         models=models,
         plugins=tuple(map(absolute, arguments.plugin)),
         shapes=dict(arguments.shape),
+        layer_precisions=dict(arguments.layer_precision),
         devices=arguments.on,
         lock_in_stages=arguments.stages,
         sweep=dict(arguments.sweep),
@@ -388,6 +389,7 @@ def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload
             "backend": backend,
             "calibration": calibration and absolute(calibration),
             "plugins": settings.plugins if uses_tensorrt else (),
+            "layer_precisions": settings.layer_precisions if uses_tensorrt else {},
             "warm_up": settings.warm_up_seconds,
             "baseline": settings.baseline_seconds,
             "duration": settings.duration_seconds,

@@ -1,12 +1,14 @@
-"""``tegrascope engines list|show|build|calibrate|prune``."""
+"""``tegrascope engines list|show|build|calibrate|debug-precision|prune``."""
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...collectors.backends.engine_cache import EngineCache, EngineFacts, Entry
 from ...collectors.catalog import LOADABLE_BACKEND, default_backend
@@ -18,15 +20,18 @@ from ...daemon.session.executor import Executor
 from ...daemon.settings.config import new_run_id
 from ...daemon.terminal import CHECK_SAYS_NO, FAILED, GOOD, age, amount, print_table
 from ...daemon.terminal import duration as duration_of
-from ...parsers.errors import UserError
+from ...parsers.errors import UsageError, UserError
 from ...parsers.inference.calibration import ALGORITHMS, parse_calibration
 from ...parsers.inference.events import Loaded, Order, Phase, Progress, RunEvent
 from ...parsers.inference.layers import EngineLayer, is_constant, read_layers
-from ...parsers.inference.placement import Built
+from ...parsers.inference.placement import Built, Precision
 from ...parsers.records import Record
 from ...parsers.values import printable
 from ..results.document import Facts, print_document
 from ..results.layers import layer_table
+
+if TYPE_CHECKING:
+    from ..bench.precision_search import PrecisionSearch
 
 _TITLES = ("engine", "model", "device", "batch", "precision", "MB", "verdict", "used")
 # A build that hangs and that nobody watches ends then. Others use Ctrl-C or timeout(1).
@@ -204,15 +209,24 @@ def _build(arguments: argparse.Namespace, device: str) -> tuple[int, Built | Non
         arguments,
         device,
         backend=backend,
-        precision=arguments.precision,
-        fallback=arguments.fallback,
-        optimization_level=arguments.optimization_level,
-        calibration=arguments.calibration and _absolute(arguments.calibration),
-        preprocess=arguments.preprocess,
-        plugins=tuple(map(_absolute, arguments.plugin)),
-        shapes=dict(arguments.shape),
         rebuild=arguments.again,
+        **_engine_settings(arguments),
     )
+
+
+def _engine_settings(arguments: argparse.Namespace) -> dict[str, object]:
+    """Return the settings of an order that ``Options.engine`` adds."""
+    return {
+        "precision": arguments.precision,
+        "fallback": arguments.fallback,
+        "layer_precisions": dict(arguments.layer_precision),
+        "precision_constraints": arguments.precision_constraints,
+        "optimization_level": arguments.optimization_level,
+        "calibration": arguments.calibration and _absolute(arguments.calibration),
+        "preprocess": arguments.preprocess,
+        "plugins": tuple(map(_absolute, arguments.plugin)),
+        "shapes": dict(arguments.shape),
+    }
 
 
 def _absolute(path: str) -> str:
@@ -236,10 +250,59 @@ def _print_built(device: str, built: Built) -> None:
         print(f"  {printable(note)}")
 
 
-def _work(
-    arguments: argparse.Namespace, device: str, **changes: object
-) -> tuple[int, Built | None]:
-    """Build an engine in a worker and run it once; return the exit status and the record."""
+def debug_precision(arguments: argparse.Namespace) -> int:
+    """Print the fewest layers that have to be held at a higher precision for right outputs."""
+    from ..bench.precision_search import find_layers_to_hold
+
+    if arguments.precision == "fp32":
+        raise UsageError("no layer of an fp32 engine can be held higher", "give fp16 or int8")
+    precision = arguments.precision or "fp16"
+    hold: Precision = arguments.hold or ("fp16" if precision == "int8" else "fp32")
+    if hold == precision:
+        raise UsageError(f"the engine is {hold} already", "give a higher precision to --hold")
+    device = arguments.on
+    changes = _engine_settings(arguments)
+    changes["precision"] = precision
+    if arguments.inputs is not None:
+        changes["inputs_file"] = _absolute(arguments.inputs)
+    found = find_layers_to_hold(
+        _order(arguments, device, **changes),
+        hold,
+        lambda line: print(f"{device}: {printable(line)}", file=sys.stderr),
+        among=arguments.among,
+        tolerance=arguments.tolerance,
+        most_builds=arguments.most_builds,
+    )
+    if arguments.json:
+        print(found.model_dump_json(exclude_none=True), file=standard_output())
+    else:
+        _print_search(found)
+    return GOOD if found.verdict in ("none_needed", "found") else CHECK_SAYS_NO
+
+
+def _print_search(found: "PrecisionSearch") -> None:
+    """Print the layers as the setting that holds them, which YAML and JSON have in common."""
+    engines = f"{len(found.trials)} engines"
+    if found.verdict == "none_needed":
+        print(f"outputs in {found.precision} are right: no layer has to be held")
+        return
+    if found.verdict == "not_enough":
+        words = f"all {found.candidates} nodes at {found.hold} are not enough"
+        print(f"{words}: the precision of these layers is not the cause")
+        return
+    if found.verdict == "stopped" and not found.layers:
+        print(f"no set of layers was found with {engines}: give more with --most-builds")
+        return
+    words = f"{len(found.layers)} of {found.candidates} nodes have to be held at {found.hold}"
+    if found.verdict == "stopped":
+        words = f"{len(found.layers)} of {found.candidates} nodes at {found.hold} are enough"
+        engines += ", which did not show the fewest"
+    print(f"{words} ({engines})")
+    print(f"layer_precisions: {json.dumps(dict.fromkeys(found.layers, found.hold))}")
+
+
+def _order(arguments: argparse.Namespace, device: str, **changes: object) -> Order:
+    """Return the order of one inference, for which an engine is built."""
     fields = {
         "run_id": new_run_id(),
         "backend": "tensorrt",
@@ -252,7 +315,14 @@ def _work(
         "warm_up_seconds": 0.0,
         "count": 1,
     }
-    order = Order.model_validate(fields | changes)
+    return Order.model_validate(fields | changes)
+
+
+def _work(
+    arguments: argparse.Namespace, device: str, **changes: object
+) -> tuple[int, Built | None]:
+    """Build an engine in a worker and run it once; return the exit status and the record."""
+    order = _order(arguments, device, **changes)
     loaded: Built | None = None
 
     def on_event(event: RunEvent) -> None:
@@ -331,6 +401,24 @@ def add(option: Options) -> None:
     building("--standalone", "a loadable of a DLA, for backend: cudla, in place of an engine")
     building("--json", "print one JSON object, with what is recorded of each engine")
     building("--again", "even if it is there: beside other work a worse one may have been built")
+    debugging = add_command(
+        actions,
+        "debug-precision",
+        debug_precision,
+        "tegrascope engines debug-precision model.onnx --precision int8 --calibration int8.cache",
+        "find the fewest layers to hold at a higher precision, so that outputs are right",
+    )
+    debugging("model MODEL", "ONNX file, or builtin:resnet50")
+    debugging("--on DEVICE", "(default: %(default)s)", choices=known, default="gpu")
+    debugging("--hold", "default: fp16 in int8, else fp32", choices=("fp16", "fp32"))
+    words = "only nodes of this name, in which * is any text; may be repeated (default: all)"
+    debugging("--among NAME", words, action="append", default=[])
+    debugging("--inputs PATH", "inputs to compare outputs for (default: made-up ones)")
+    words = "largest relative error of right outputs (default: that of bench)"
+    debugging("--tolerance RATIO", words, type=float)
+    debugging("--most-builds N", "stop after so many engines (default: %(default)s)", default=100)
+    debugging.engine()
+    debugging("--json", "print one JSON object")
     calibrating = add_command(
         actions,
         "calibrate",
@@ -350,7 +438,7 @@ def add(option: Options) -> None:
     which("--all")
     which("--older-than TIME", "not used for so long, like 30d", type=duration)
     which("--keep N", "all but the N that were used last")
-    for action in (building, calibrating):
+    for action in (building, calibrating, debugging):
         action.state_dir("whose engines")
     for action in (listing, showing, pruning):
         action.state_dir("whose engines", "engines")

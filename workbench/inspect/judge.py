@@ -86,16 +86,14 @@ def inspect_graph(
             f"a build of {built} by TensorRT {rules.line.name} cannot be strictly INT8",
             "leave --strict-int8 out, or give --precision int8 and a --tensorrt before 11",
         )
-    fits_either = built == "int8" and not is_strict
+    is_fixed = built == "fp16" or is_strict
+    goes_by_model = rules.line.is_strongly_typed and is_quantised
     is_converted = precision is not None
     judged = []
     for node in graph.nodes:
         precisions: tuple[Precision, ...] = (built,)
-        if fits_either and rules.line.is_strongly_typed and is_quantised:
-            precisions = ("int8",) if _is_int8(graph, node) else ("fp16",)
-        elif fits_either:
-            # The builder chooses for each layer, or whoever still has to quantise the model.
-            precisions = ("int8", "fp16")
+        if not is_fixed:
+            precisions = _precisions_of(graph, node, goes_by_model=goes_by_model)
         judged.append(_judge(graph, node, rules, precisions, is_converted))
     nodes, loadables, islands = number_parts(graph, judged)
     verdict = _verdict(nodes)
@@ -139,6 +137,17 @@ def shapes_in_metadata(graph: Graph) -> dict[str, tuple[int, ...]]:
         if isinstance(own_length, int) and own_length != length:
             return {}
     return {tensor.name: shape}
+
+
+def _precisions_of(graph: Graph, node: Node, *, goes_by_model: bool) -> tuple[Precision, ...]:
+    """Return the precisions in which an INT8 build may compute a node, the first one before others.
+
+    Unless it goes by the model's types, the builder chooses for each layer, or whoever still has to
+    quantise the model.
+    """
+    if not goes_by_model:
+        return ("int8", "fp16")
+    return ("int8",) if _is_int8(graph, node) else ("fp16",)
 
 
 def _is_int8(graph: Graph, node: Node) -> bool:

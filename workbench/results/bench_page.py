@@ -36,6 +36,7 @@ from .records import (
     ModelResult,
     Placed,
     Together,
+    held_in_words,
 )
 from .saved_page import SIMULATED_NOTICE, flag_blocks, html_page, runs_table, timeline_of
 from .summary import GOALS
@@ -310,6 +311,8 @@ def _asked_for(settings: BenchSettings) -> Iterator[str]:
     yield "1 stream" if settings.streams == 1 else f"{settings.streams} streams"
     for name, shape in settings.shapes.items():
         yield f"{name} {shape.text}"
+    if settings.layer_precisions:
+        yield f"{held_in_words(settings.layer_precisions)} ({settings.precision_constraints})"
     for path in settings.plugins:
         yield f"plug-ins of {Path(path).name}"
     if not settings.cuda_graph:

@@ -1,5 +1,6 @@
 """The result of a benchmark as one record, written as ``result.json``."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
@@ -380,11 +381,30 @@ class BenchSettings(InferenceSettings, Record):
         return without(given, "nsys")
 
 
+# More names of layers make no title.
+_NAMED_LAYERS = 3
+
+
+def held_in_words(precisions: Mapping[str, Precision]) -> str:
+    """Return layers that are held at a precision, as a part of a title.
+
+    >>> held_in_words({"Split_36": "fp16", "head*": "fp16"})
+    'Split_36 fp16, head* fp16'
+    """
+    words = [f"{name} {precision}" for name, precision in precisions.items()]
+    more = len(words) - _NAMED_LAYERS
+    if more > 0:
+        words[_NAMED_LAYERS:] = [f"{more} more"]
+    return ", ".join(words)
+
+
 def variant_of(settings: BenchSettings) -> str:
     """Name the form in which a model was measured, as far as it is not the usual one."""
     words: list[str] = []
     if settings.precision is not None:
         words.append(settings.precision)
+    if settings.layer_precisions:
+        words.append(held_in_words(settings.layer_precisions))
     if settings.batch > 1:
         words.append(f"batch {settings.batch}")
     if settings.streams > 1:
