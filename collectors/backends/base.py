@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import (
@@ -204,6 +204,9 @@ _DTYPES = (
     *("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64"),
     *("uint8", "uint16", "uint32", "uint64"),
 )
+# Of a picture or of a series; its patches are at most half as many as its values.
+_SHORTEST_SIDE = 32
+_NOISE_SHARES = (0.0, 0.1, 0.3, 0.6)
 _NUMPY_NAMES = {"float": "float32", "double": "float64"}
 
 
@@ -317,6 +320,40 @@ def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.g
     if dtype.kind == "f":
         return numpy.asarray(random.uniform(-1.0, 1.0, shape), dtype=dtype)
     return numpy.asarray(random.randint(0, 2, shape), dtype=dtype)
+
+
+def make_varied(usual: "NDArray[numpy.generic]", begin: int) -> "NDArray[numpy.generic]":
+    """Return inputs to which a model gives different answers; item k is the same in every process.
+
+    Noise looks alike to a network, whatever its seed. These items are patches of random values,
+    from coarse to fine, under more or less noise.
+
+    Args:
+        usual: A batch as ``make_input`` returns it.
+        begin: Number of the first item of the batch.
+    """
+    import numpy
+
+    items = [numpy.asarray(_varied(usual, begin + place)) for place in range(len(usual))]
+    return numpy.stack(items).astype(usual.dtype)
+
+
+def _varied(usual: "NDArray[numpy.generic]", number: int) -> "NDArray[Any]":
+    """Return one item, without its batch."""
+    import numpy
+
+    random = numpy.random.RandomState(_SEED + number)
+    shape = usual.shape[1:]
+    if usual.dtype.kind != "f":
+        return random.randint(0, 2, shape)
+    cells = 2 ** (1 + number % 4)
+    # Axes of channels are shorter, and keep a value of their own for each.
+    sides = [axis for axis, length in enumerate(shape) if length >= _SHORTEST_SIDE]
+    patches = random.uniform(-1.0, 1.0, [cells if at in sides else n for at, n in enumerate(shape)])
+    for axis in sides:
+        patches = patches.take(numpy.arange(shape[axis]) * cells // shape[axis], axis=axis)
+    noise = _NOISE_SHARES[number // 2 % len(_NOISE_SHARES)]
+    return (1 - noise) * patches + noise * random.uniform(-1.0, 1.0, shape)
 
 
 def lacks_operator(model: str, operator: str) -> UserError:

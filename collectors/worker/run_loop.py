@@ -1,6 +1,7 @@
 """One order becomes the events of one run; the one model of this process stays loaded."""
 
 import gc
+import math
 import sys
 import traceback
 from array import array
@@ -30,12 +31,13 @@ from ...parsers.inference.events import (
     Surroundings,
 )
 from ...parsers.records import Record
-from ..backends.base import Backend, InferenceSlot, Inferring, SelfTimed
+from ..backends.base import Backend, InferenceSlot, Inferring, SelfTimed, make_varied
 from ..backends.cuda_runtime import Ranges
 from ..base import SYSTEM_CLOCK, Clock
+from ..board.readers import free_memory
 from ..children.program import find_executable
 from ..files import write_atomic
-from ..models.data_sets import DataSet, InputSpec, reported
+from ..models.data_sets import DataSet, InputBatch, InputSpec, reported
 from ..models.files import find_model, sha256_of
 from ..simulator.plan import PlannedClock
 from .outputs import compare_with_first_run, write_outputs
@@ -52,6 +54,12 @@ _CHUNK_LENGTH = 1024
 # this distance they cost far less than 1 % of the time. Of inferences of 50 us fewer than 1 in 100
 # have them, so that even the 99th percentile is that of the others.
 _TIMED_EVERY_NS = 5_000_000
+
+
+# Built-in inputs on which outputs are compared, rounded up to whole batches.
+VARIED_INPUTS = 8
+# Outputs of a data set are joined and packed, which takes copies of them.
+_MEMORY_SHARE = 0.25
 
 
 class Cancelled(Exception):  # noqa: N818 - not an error: the daemon cancels runs
@@ -507,27 +515,42 @@ class Runner:
     def _outputs_of(
         self, order: Order, backend: Inferring
     ) -> "Mapping[str, NDArray[numpy.generic]]":
-        """Return the outputs for the backend's inputs, or for all inputs of a data set."""
-        if order.inputs_file is None:
-            backend.infer()
-            return backend.outputs()
-        import numpy
-
+        """Return the outputs of a data set, or of inputs that vary, in the first axis."""
         usual = backend.inputs()
-        specs = {name: InputSpec(array.dtype.name, array.shape) for name, array in usual.items()}
-        data = DataSet(Path(order.inputs_file), specs, order.preprocess)
         outputs_by_name: dict[str, list[NDArray[numpy.generic]]] = {}
-        for batch in reported(data, "running", backend.progress):
+        room = _MEMORY_SHARE * (free_memory() or math.inf)
+        for batch in self._inputs_of(order, backend, usual):
             self._unless_stopped()
             backend.feed(batch.arrays)
             backend.infer()
             for name, output in backend.outputs().items():
+                rows = by_input(output, order.batch)
                 # Of a batch that was filled up, the outputs of its own inputs.
-                rows = numpy.atleast_1d(output)
-                count = len(rows) * batch.number // order.batch
-                outputs_by_name.setdefault(name, []).append(rows[:count])
+                outputs_by_name.setdefault(name, []).append(rows[: batch.number])
+                room -= rows.nbytes
+            if room < 0:
+                raise UserError("the outputs do not fit into memory", "give fewer inputs")
         backend.feed(usual)
-        return {name: numpy.concatenate(parts) for name, parts in outputs_by_name.items()}
+        return {name: _joined(parts) for name, parts in outputs_by_name.items()}
+
+    def _inputs_of(
+        self, order: Order, backend: Inferring, usual: "Mapping[str, NDArray[numpy.generic]]"
+    ) -> Iterator[InputBatch]:
+        """Yield the data set of an order, or else built-in inputs that vary."""
+        if order.inputs_file is not None:
+            specs = {
+                name: InputSpec(array.dtype.name, array.shape) for name, array in usual.items()
+            }
+            data = DataSet(Path(order.inputs_file), specs, order.preprocess)
+            yield from reported(data, "running", backend.progress)
+            return
+        for begin in range(0, VARIED_INPUTS, order.batch):
+            arrays = dict(usual)
+            for name, values in usual.items():
+                # A vector beside images is one for all of them.
+                if values.ndim > 0 and len(values) == order.batch:
+                    arrays[name] = make_varied(values, begin)
+            yield InputBatch(arrays, order.batch)
 
     def _rest(self, order: Order, phase: PhaseName) -> None:
         """Do nothing for the length of a baseline, with the model loaded."""
@@ -570,6 +593,28 @@ class Runner:
         finally:
             end_ns = self._clock.monotonic_ns() if span.end_ns is None else span.end_ns
             self._tell(Phase(run_id=order.run_id, phase=phase, edge="end", at_ns=end_ns))
+
+
+def by_input(output: "NDArray[numpy.generic]", batch: int) -> "NDArray[numpy.generic]":
+    """Return an output with one item per input in its first axis, or one for the whole batch."""
+    import numpy
+
+    rows = numpy.atleast_1d(output)
+    if len(rows) == batch:
+        return rows
+    if rows.size and len(rows) % batch == 0:
+        return rows.reshape(batch, len(rows) // batch, *rows.shape[1:])
+    return rows[None]
+
+
+def _joined(parts: "Sequence[NDArray[numpy.generic]]") -> "NDArray[numpy.generic]":
+    """Return the outputs of all inferences as one array."""
+    import numpy
+
+    if len({part.shape[1:] for part in parts}) == 1:
+        return numpy.concatenate(parts)
+    # Their length depends on the data: the rows of all inputs follow each other.
+    return numpy.concatenate([part.reshape(-1, *part.shape[2:]) for part in parts])
 
 
 def is_settled(medians: Sequence[float]) -> bool:

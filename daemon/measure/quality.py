@@ -205,7 +205,8 @@ def outputs_changed(outputs: Outputs | None, built: Built | None) -> bool:
     """Return whether the last inference of a run differs from the engine's first run.
 
     Equal bits are equal. Some kernels add in an order that is not fixed, so other bits may differ
-    by 1 % (norm of the difference over that of the outputs), in an engine of fp32 alone by 0.1 %.
+    by 1 % (norm of the difference over that of the worst channel), in an engine of fp32 alone by
+    0.1 %.
     """
     if outputs is None or outputs.difference is None:
         return False

@@ -339,7 +339,7 @@ class Declined(Record):
 class Outputs(Record):
     """The outputs of the last inference, compared with those of the engine's first run.
 
-    ``difference`` is the norm of the difference over that of the first run, of the worst output,
+    ``difference`` is the norm of the difference over that of the first run, of the worst channel,
     at most 1. It is 0 only if every bit is equal, and ``None`` in the first run.
     """
 

@@ -140,8 +140,14 @@ class FakeEngine(Inferring):
     def cold_start_ns(self) -> dict[str, int]:
         return {"deserialise": 1_500} if "build" in self.asked else {}
 
+    def inputs(self) -> dict[str, object]:
+        return {"given": numpy.zeros((1, 3), "f4")}
+
+    def feed(self, inputs: dict[str, object]) -> None:  # noqa: ARG002
+        self.asked.append("feed")
+
     def outputs(self) -> dict[str, object]:
-        return {"scores": [1.0, float(self.asked.count("infer"))]}
+        return {"scores": numpy.array([[1.0, float(self.asked.count("infer"))]])}
 
     @property
     def built(self) -> Built | None:
@@ -609,7 +615,9 @@ def test_outputs_are_written_where_they_are_asked_for(bench, tmp_path):
     bench.run(outputs_file=str(tmp_path / "gpu.npz"))
     assert len(bench.used) == 1
     with numpy.load(tmp_path / "gpu.npz") as outputs:
-        assert outputs["arr_0"][0] == 1.0
+        assert outputs["arr_0"].shape == (8, 2)
+        assert outputs["arr_0"][:, 0].tolist() == [1.0] * 8
+        assert len(set(outputs["arr_0"][:, 1])) == 8
     assert [path.name for path in tmp_path.iterdir()] == ["gpu.npz"]
 
 

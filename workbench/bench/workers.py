@@ -4,7 +4,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +15,8 @@ from ...collectors.board.machine import cpu_busy_ratio
 from ...collectors.board.power import PowerClient
 from ...collectors.board.readers import clocks_locked
 from ...collectors.lines.program import ProcessSource, SocketSource
+from ...collectors.models.files import external_files, find_model
+from ...collectors.models.rounded import write_rounded
 from ...collectors.worker.outputs import (
     OutputCheck,
     check_outputs,
@@ -292,6 +294,11 @@ class Reference(NamedTuple):
         """The archive of its outputs; absent if it did not run."""
         return self.directory / "reference.npz"
 
+    @property
+    def rounded(self) -> Path:
+        """The archive of its outputs with rounded weights; absent if that did not run."""
+        return self.directory / "rounded.npz"
+
 
 @contextmanager
 def make_reference(
@@ -308,11 +315,26 @@ def make_reference(
             labels = read_labels(Path(settings.labels).expanduser())
         workload = reference_of(settings, model)
         made = workers.run(workload, _REFERENCE, LOOK_SECONDS, outputs, settings.inputs)
+        reference = Reference(Path(name), made, labels)
+        if made.status == "ok":
+            _run_rounded(absolute(model), workload, reference, workers, settings.inputs)
         # Its worker would hold memory and cores that the measured ones need.
         workers.end(_REFERENCE)
         if labels is not None and made.status == "ok":
             count_right(read_outputs(outputs), labels)  # better refused before an engine is built
-        yield Reference(Path(name), made, labels)
+        yield reference
+
+
+def _run_rounded(
+    model: str, workload: Workload, reference: Reference, workers: Workers, inputs: str | None
+) -> None:
+    """Run the reference with rounded weights; without them, a usual error takes their place."""
+    with suppress(OSError, ValueError, UserError):
+        path = find_model(model, workers.session.model_directory)
+        copy = reference.directory / "rounded.onnx"
+        if not external_files(path) and write_rounded(path, copy):
+            rounded = workload.model_copy(update={"model": str(copy)})
+            workers.run(rounded, _REFERENCE, LOOK_SECONDS, reference.rounded, inputs)
 
 
 def look_on(
@@ -342,10 +364,15 @@ def look_on(
         found.outputs = OutputCheck(verdict="unchecked", reason=reference.made.report.reason)
     else:
         found.outputs = check_outputs(
-            reference.file, outputs, done.report.built, reference.labels, settings.tolerance
+            reference.file,
+            outputs,
+            done.report.built,
+            reference.labels,
+            settings.tolerance,
+            reference.rounded,
         )
         is_reference = workload.backend_in_force == REFERENCE
-        if is_reference and found.outputs.verdict == "good":
+        if is_reference and found.outputs.verdict in ("good", "unjudged"):
             accuracy = found.outputs.accuracy
             found.outputs = OutputCheck(verdict="reference", accuracy=accuracy)
     return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from ...collectors.worker.outputs import OutputCheck
 from ...daemon.measure.dla import POWERED, SOURCES
 from ...daemon.measure.report import LockInReport
 from ...daemon.measure.run_text import (
@@ -25,6 +26,7 @@ _VERDICTS = {
     "good": "right",
     "wrong": "WRONG",
     "unchecked": "not checked",
+    "unjudged": "not judged",
     "meaningless": "not meaningful",
     "reference": "the reference",
 }
@@ -212,7 +214,8 @@ def _cold_start(result: AcceleratorResult) -> str:
 def _output_cells(result: AcceleratorResult) -> dict[str, str]:
     outputs = result.outputs
     return {
-        "outputs": shown(outputs, lambda check: _VERDICTS[check.verdict]),
+        "outputs": shown(outputs, _verdict),
+        "  worst channel": shown(outputs, _worst_channel),
         "  relative error": _relative_error(result),
         "  top-1 of the labels": _accuracy(result, "top1", percent),
         "    of the reference": _accuracy(result, "reference_top1", percent),
@@ -220,6 +223,25 @@ def _output_cells(result: AcceleratorResult) -> dict[str, str]:
         "  top-5 of the labels": _accuracy(result, "top5", percent),
         "  same top class": shown(outputs, lambda check: shown(check.top1_agreement, percent)),
     }
+
+
+def _verdict(check: OutputCheck) -> str:
+    """Return the verdict; a result with channels that are not judged is not plainly right."""
+    words = _VERDICTS[check.verdict]
+    if check.verdict == "good" and check.unjudged and check.channels is not None:
+        words += f", {check.unjudged} of {check.channels.channels} channels not judged"
+    return words
+
+
+def _worst_channel(check: OutputCheck) -> str:
+    """Return the largest error of a channel, as a share of its spread over the inputs."""
+    channels = check.channels
+    if channels is None or channels.worst_error is None:
+        return ""
+    words = f"off by {percent(channels.worst_error)} of its spread"
+    if channels.wrong:
+        words += f", {channels.wrong} of {channels.judged} wrong"
+    return words
 
 
 def _accuracy(result: AcceleratorResult, name: str, show: Callable[[float], str]) -> str:

@@ -89,6 +89,11 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
         "the reference needs ONNX Runtime, with all operators of the model:"
         f" {PIP_INSTALL} onnxruntime",
     ),
+    "unjudged_outputs": (
+        "of its outputs {unjudged} were not judged: they hardly vary over the inputs, so an error"
+        " would not be seen",
+        "give --inputs DATA of the kind that the model was made for",
+    ),
     "meaningless_outputs": (
         "its outputs mean nothing, because {reason}; its speed is meaningful",
         "calibrate the model or give a quantised one, and compare its outputs then",
@@ -175,8 +180,13 @@ def _words(result: AcceleratorResult, found: _Found) -> tuple[str, str]:
     """Return the sentence and the remedy of a caveat."""
     if found.name in CAVEATS:
         sentence, remedy = CAVEATS[found.name]
-        reason = None if result.outputs is None else result.outputs.reason
-        words = sentence.format(*found.numbers, reason=reason or "the reason is not known")
+        reason, unjudged = None, ""
+        if result.outputs is not None:
+            reason = result.outputs.reason
+            if result.outputs.channels is not None:
+                unjudged = result.outputs.channels.words
+        reason = reason or "the reason is not known"
+        words = sentence.format(*found.numbers, reason=reason, unjudged=unjudged)
         return words, remedy
     meaning = explain_flag(found.name, result.foreign_dla_processes)
     return f"in {found.numbers[0]}: {meaning}", _REMEDIES[found.name]

@@ -35,7 +35,9 @@ READABLE_VERSIONS = (2, SCHEMA_VERSION)
 
 Status = Literal["ok", "unavailable", "failed", "cancelled"]
 # A flag of the runs, or one of the benchmark's own.
-BenchFlag = Flag | Literal["wrong_outputs", "unchecked_outputs", "meaningless_outputs"]
+BenchFlag = (
+    Flag | Literal["wrong_outputs", "unchecked_outputs", "unjudged_outputs", "meaningless_outputs"]
+)
 GoalName = Literal["latency", "throughput", "energy", "gpu_freed"]
 # Flags with which figures describe something else.
 _UNUSABLE: dict[BenchFlag, str] = {

@@ -391,6 +391,8 @@ def _flags(
         verdict = one.outputs.verdict
         if verdict in ("wrong", "unchecked", "meaningless"):
             counts[cast(BenchFlag, f"{verdict}_outputs")] = max(1, len(reports))
+        elif one.outputs.unjudged:
+            counts["unjudged_outputs"] = max(1, len(reports))
     return dict(counts)
 
 
