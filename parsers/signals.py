@@ -205,7 +205,7 @@ GPU_MEMORY_ACTIVE = Signal("gpu_memory.active_ratio", "tegra_gpu_memory_active_r
 ENGINE_ON = Signal("engines.{engine}.on", "tegra_engine_active", "1 if an engine is powered, 0 if it is gated.", dtype="boolean", chart="Video and other engines", legend="{{engine}} powered")
 ENGINE_LOAD = Signal("engines.{engine}.utilization_ratio", "tegra_engine_utilization_ratio", "Load of an engine.", chart="Video and other engines", legend="{{engine}}")
 ENGINE_FREQUENCY = Signal("engines.{engine}.frequency_hertz", "tegra_engine_frequency_hertz", "Clock of an engine.", dtype="Int64", chart="Clocks", legend="{{engine}}")
-DLA_ON = Signal("dla.{core}.on", "tegra_dla_active", "1 if tegrastats reports a DLA core as on, 0 if off: a gate, not a load.", dtype="boolean", chart="DLA", legend="core {{core}} gate")
+DLA_ON = Signal("dla.{core}.on", "tegra_dla_active", "1 if tegrastats reports a DLA core as on, 0 if off: a gate, not a load.", dtype="boolean", chart="DLA", legend="core {{core}} switched on")
 DLA_FREQUENCY = Signal("dla.{core}.frequency_hertz", "tegra_dla_frequency_hertz", "Clock of a DLA core.", dtype="Int64", chart="Clocks", legend="DLA {{core}}")
 DLA_LOAD = Signal("dla.{core}.utilization_ratio", "tegra_dla_busy_ratio", "Busy share of a DLA core, by source.", {"source": "tegrastats"}, chart="DLA", legend="core {{core}} busy ({{source}})")
 DLA_BUSY = Signal("dla.{core}.busy_ratio", "tegra_dla_busy_ratio", fixed={"source": "ftrace"})

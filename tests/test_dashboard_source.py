@@ -18,6 +18,7 @@ from tools.dashboards import device, dla_or_gpu, fleet, verdict
 from tools.dashboards.catalog import DASHBOARDS
 from tools.dashboards.fleet_duty import FLEET
 from tools.dashboards.parts import Dashboard, Panel
+from tools.dashboards.queries import BELOW_SHUTDOWN
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -71,7 +72,7 @@ def test_every_unit_is_known():
     units = sdk("models.units")
     known = {value for value in vars(units).values() if isinstance(value, str)}
     # Grafana prints what follows `suffix:` behind the number.
-    known |= {f"suffix:{what}/s" for what in ("inf", "inputs", "tasks")}
+    known |= {f"suffix:{what}/s" for what in ("inf", "inputs", "tasks")} | {BELOW_SHUTDOWN}
     used = {panel.unit for dashboard in DASHBOARDS for panel in panels(dashboard)}
     used |= {
         column.unit or "string"
@@ -145,7 +146,7 @@ class Bench:
         if joules is not None:
             name = f"{last}_energy_joules_per_inference"
             self.add(name, case, device, joules, kind="gross")
-            self.add(name, case, device, joules / 3, kind="net")
+            self.add(name, case, device, joules / (4 if device == "dla0" else 2), kind="net")
         self.add(f"{last}_latency_seconds", case, device, seconds, quantile="0.5")
         self.add(f"{last}_latency_seconds", case, device, 9 * seconds, quantile="0.99")
         self.add(f"{last}_gpu_utilization_ratio", case, device, gpu)
@@ -221,7 +222,7 @@ def test_the_answer_is_right(tmp_path):
     expected["two"] = 8.0
     bench.run("other", "gpu", 0.2, 0.01, 0.9, batch="8")
     bench.run("other", "dla0", 0.1, 0.01, 0.9)
-    bench.asks(tmp_path, answered("Verdict"), expected)
+    bench.asks(tmp_path, answered("Verdict by gross energy"), expected)
     (words,) = (one.words for one in verdict.ANSWER.panels[0].columns if one.words)
     assert set(expected.values()) <= {word.value for word in words}
 
@@ -234,8 +235,9 @@ def test_what_the_dla_leaves_is_told(tmp_path):
     bench.run("board", "dla0", 0.15, 0.02, 0.125)
     bench.asks(tmp_path, answered("GPU freed"), {"board": 0.75})
     bench.asks(tmp_path, answered("Latency, DLA / GPU"), {"board": 2.0})
-    energy = answered("Energy, DLA / GPU")
+    energy = answered("Gross energy, DLA / GPU")
     bench.asks(tmp_path, f"round({energy}, 0.01)", {"board": 0.75})
+    bench.asks(tmp_path, f"round({answered('Net energy, DLA / GPU')}, 0.001)", {"board": 0.375})
     for place, layers in (("dla", 3), ("gpu", 1), ("reformat", 2)):
         bench.add("tegra_inference_layers", "board", "dla0", layers, placement=place)
     bench.asks(tmp_path, answered("Layers on the DLA"), {"board": 0.75})
@@ -313,7 +315,17 @@ def test_load_of_a_dla_is_that_of_the_rule():
 def test_the_worst_device_is_first(tmp_path):
     """Down, then without telemetry, then by its alerts; one that was never reached is there too."""
     bench = Bench()
-    troubles = {"gone": 5, "mute": 4, "melts": 3, "slow": 2, "well": 0, "waits": 0, "other": 0}
+    troubles = {
+        "gone": 6,
+        "mute": 5,
+        "melts": 4,
+        "slow": 3,
+        "waits": 1,
+        "hot": 1,
+        "warm": 0,
+        "well": 0,
+        "other": 0,
+    }
 
     def add(name: str, instance: str, value: int, **labels: str) -> None:
         text = ",".join(
@@ -330,6 +342,9 @@ def test_the_worst_device_is_first(tmp_path):
             is_up = int(one != "mute")
             add("tegrascope_source_up", one, is_up, source="tegrastats", site="hall")
             add("tegrascope_source_up", one, 0, source="ftrace", site="hall")
+    for one, celsius in (("hot", 97), ("warm", 90)):
+        add("tegra_temperature_celsius", one, celsius, zone="cpu", site="hall")
+        add("tegra_temperature_trip_celsius", one, 104, zone="cpu", kind="critical", site="hall")
     for one, severity, state in (
         ("melts", "critical", "firing"),
         ("melts", "warning", "firing"),
@@ -347,10 +362,15 @@ def test_the_worst_device_is_first(tmp_path):
     for chosen, states in (
         (every, troubles),
         (every | {"site": "yard"}, {"other": 0}),
-        (every | {"board": "nano"}, {"slow": 2, "gone": 5}),
-        (every | {"alert": "Tegrawarning"}, {**troubles, "melts": 2}),
+        (every | {"board": "nano"}, {"slow": 3, "gone": 6}),
+        (every | {"alert": "Tegrawarning"}, {**troubles, "melts": 3, "waits": 0}),
     ):
         bench.asks_by_device(tmp_path, shown.queries[1].expr, chosen, states)
+    firing = filled(of_fleet("Alerts firing").queries[0].expr, every)
+    # The same alert of two zones is one line of the list, and counts once.
+    twice = {"alertname": "Tegrawarning", "severity": "warning", "alertstate": "firing"}
+    add("ALERTS", "slow", 1, site="hall", zone="gpu", **twice)
+    bench.asks_of(tmp_path, firing, {"{}": 4})
     listed = of_fleet("Alerts")
     assert listed.sort[0] == "-State"
     ranks = {("melts", "critical"): 4, ("gone", "critical"): 4, ("melts", "warning"): 3,
@@ -363,6 +383,24 @@ def test_the_worst_device_is_first(tmp_path):
             for (of, name), rank in ranks.items()
         },
     )
+
+
+@each_dashboard
+def test_a_quantile_of_buckets_is_called_an_estimate(dashboard):
+    """It differs from the exact one of a run, which may stand beside it."""
+    for panel in panels(dashboard):
+        if any("histogram_quantile" in query.expr for query in panel.queries):
+            assert panel.title.endswith(", estimate from buckets")
+
+
+@each_dashboard
+def test_energy_of_an_inference_has_its_kind(dashboard):
+    """Gross and net energy can name different devices."""
+    for panel in panels(dashboard):
+        for query in panel.queries:
+            if "energy_joules_per_inference" not in query.expr or panel.kind == "table":
+                continue
+            assert "gross" in (panel.title + query.legend).lower() or "{{kind}}" in query.legend
 
 
 def test_simulated_is_no_doubt():

@@ -107,7 +107,7 @@ def test_a_dla_is_never_busier_than_powered(seen):
     assert 0 < sum(values["busy"].values()) / len(values["busy"]) < 0.8
 
 
-@pytest.mark.parametrize("title", ["Latency", "Energy per inference"])
+@pytest.mark.parametrize("title", ["Latency", "Gross energy per inference"])
 def test_a_device_is_compared_with_the_median_of_the_fleet(seen, title):
     """The median of each workload is 1, whatever its seconds and joules are."""
     wanted = f"fleet: {title} against the fleet"

@@ -1,8 +1,9 @@
 """Device: one board, now and recently, with its runs as bands."""
 
 from .device_inside import CLOCKS, DAEMON
-from .parts import GREEN, ORANGE, RED, Dashboard, Panel, Query, Row, Word
+from .parts import BLUE, GREEN, ORANGE, RED, Dashboard, Panel, Query, Row, Word
 from .queries import (
+    BELOW_SHUTDOWN,
     DEVICE,
     FRESH,
     HOT,
@@ -24,33 +25,38 @@ from .reasons import NO_JETSON, NO_LIMIT, NO_NVML, NO_RUN
 # Rails that hold others, or are inside one, are lines above the stack: nothing counts twice.
 _APART = "|".join(dict.fromkeys(not_stacked()))
 
+# The head of each dashboard of one board: whose figures these are, and whether they are real.
+WHERE = (
+    Panel(
+        "stat",
+        "Board",
+        "Board, release and power mode as the daemon reads them. Figures of different power"
+        " modes are not comparable.",
+        (
+            Query(
+                f"tegra_info{{{SEL}}}",
+                "{{board}} {{module}} {{l4t}} {{jetpack}} {{power_mode}}",
+            ),
+        ),
+        width=18,
+        height=4,
+        shows_name=True,
+    ),
+    Panel(
+        "stat",
+        "Telemetry source",
+        TRUTH_TEXT,
+        (TRUTH_QUERY,),
+        width=6,
+        height=4,
+        words=TRUTH,
+    ),
+)
+
 AT_A_GLANCE = Row(
     "At a glance",
     (
-        Panel(
-            "stat",
-            "Board",
-            "Board, release and power mode as the daemon reads them. Figures of different power"
-            " modes are not comparable.",
-            (
-                Query(
-                    f"tegra_info{{{SEL}}}",
-                    "{{board}} {{module}} {{l4t}} {{jetpack}} {{power_mode}}",
-                ),
-            ),
-            width=12,
-            height=4,
-            shows_name=True,
-        ),
-        Panel(
-            "stat",
-            "Telemetry source",
-            TRUTH_TEXT,
-            (TRUTH_QUERY,),
-            width=6,
-            height=4,
-            words=TRUTH,
-        ),
+        *WHERE,
         Panel(
             "stat",
             "Age of the newest sample",
@@ -64,7 +70,7 @@ AT_A_GLANCE = Row(
         ),
         Panel(
             "stat",
-            "Module power",
+            "Module power, mean",
             "Mean power of the module between scrapes, by the board's rail rule, without gaps in"
             " telemetry. Without a rule there are only single rails.",
             (Query(f"sum({watts('module')})", "module"),),
@@ -74,11 +80,20 @@ AT_A_GLANCE = Row(
         ),
         Panel(
             "stat",
+            "Hottest zone",
+            "Temperature of the hottest thermal zone.",
+            (Query(f"max(tegra_temperature_celsius{{{SEL}}})", "hottest"),),
+            unit="celsius",
+            width=6,
+            height=4,
+        ),
+        Panel(
+            "stat",
             "Margin to shutdown",
             "Degrees between the hottest zone and the trip at which the board shuts down. Below"
-            " 15 it will throttle soon.",
-            (Query(headroom(), "{{instance}}"),),
-            unit="celsius",
+            " 20 it may throttle soon.",
+            (Query(headroom(), "margin"),),
+            unit=BELOW_SHUTDOWN,
             width=6,
             height=4,
             steps=HOT,
@@ -89,7 +104,7 @@ AT_A_GLANCE = Row(
             "tegrastats prints these only for root. Without root their series are absent. "
             "Absent does not mean 0.",
             (Query(f"max(tegrascope_root_fields_missing{{{SEL}}})", "tegrastats"),),
-            width=6,
+            width=12,
             height=4,
             words=(Word(0, "shown", GREEN), Word(1, "hidden: needs root", ORANGE)),
         ),
@@ -98,7 +113,7 @@ AT_A_GLANCE = Row(
             "Runs in flight",
             "Scheduled runs and marked windows that are in progress now.",
             (Query(f"sum(tegra_inference_run_active{{{SEL}}})", "runs", NO_RUN),),
-            width=6,
+            width=12,
             height=4,
         ),
     ),
@@ -109,9 +124,9 @@ POWER = Row(
     (
         Panel(
             "timeseries",
-            "Power by rail",
-            "Mean power between scrapes, from energy counters: correct for any scrape interval, "
-            "without gaps in telemetry. "
+            "Mean power by rail",
+            "Mean power of at least four scrape intervals, from energy counters: correct for any "
+            "scrape interval, without gaps in telemetry. A shorter peak is lower here. "
             "Independent rails are stacked. A rail that contains others or is inside one "
             f"({_APART.replace('|', ', ')}), the module's total and its budget are dashed lines, "
             "and so is the GPU's power by NVML.",
@@ -120,7 +135,11 @@ POWER = Row(
                 Query(watts("rail", f'{SEL},rail=~"{_APART}"'), "not added: {{rail}}"),
                 Query(f"tegra_gpu_power_watts{{{SEL}}}", "not added: GPU by NVML", NO_NVML),
                 Query(watts("module"), "module"),
-                Query(f"tegrascope_module_power_budget_watts{{{SEL}}}", "budget", NO_LIMIT),
+                Query(
+                    f"tegrascope_module_power_budget_watts{{{SEL}}}",
+                    "budget (configured)",
+                    NO_LIMIT,
+                ),
             ),
             unit="watt",
             width=24,
@@ -150,11 +169,12 @@ POWER = Row(
             "Busy: the load, by source; ftrace is the exact one. Powered: mostly more than"
             " busy, because a core stays powered for half a second after each task. A sampled busy"
             " share may be some points above it. tegrascope "
-            "runs: time with a run in flight. The gate is on or off and is not a load. A board "
+            "runs: time with a run in flight. Switched on is 0 or 1 and not a load. A board "
             "without a DLA, like Thor and Orin Nano, has no line.",
             telemetry("DLA"),
             unit="percentunit",
-            apart="/gate$/",
+            apart="/switched on$/",
+            colors=(("/busy/", GREEN), ("/powered/", ORANGE), ("/tegrascope runs/", BLUE)),
             low=0,
             high=1,
         ),

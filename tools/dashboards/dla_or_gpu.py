@@ -23,8 +23,8 @@ SIDE_BY_SIDE = Row(
         Panel(
             "table",
             "Last good runs",
-            "Median and 99th percentile by the host clock. Energy of the module: gross, and net"
-            " of the idle board with the model loaded. An empty cell is withheld or unknown, "
+            "Median and 99th percentile by the host clock. Energy: gross (whole module), and net"
+            " (above idle with the model loaded). An empty cell is withheld or unknown, "
             "never 0.",
             (
                 Query(by_workload(last_run("latency_seconds", f'{SEL},quantile="0.5"'))),
@@ -46,16 +46,16 @@ SIDE_BY_SIDE = Row(
                 Column("device", "On"),
                 Column("A", "Median", "s"),
                 Column("B", "p99", "s"),
-                Column("C", "Gross / inference", "joule"),
-                Column("D", "Net / inference", "joule"),
+                Column("C", "Gross energy / inference", "joule"),
+                Column("D", "Net energy / inference", "joule"),
                 Column("E", "Inputs per second", INPUTS),
                 Column("F", "GPU load", "percentunit"),
             ),
         ),
         Panel(
             "bars",
-            "Energy per inference",
-            "Module energy, gross, of the last good run.",
+            "Gross energy per inference",
+            "Gross energy (whole module) of the last good run.",
             (
                 Query(
                     by_workload(last_run("energy_joules_per_inference", f'{SEL},kind="gross"')),
@@ -161,7 +161,7 @@ LIVE = Row(
         ),
         Panel(
             "timeseries",
-            "Module power",
+            "Module power, mean",
             "Mean power between scrapes, without gaps in telemetry.",
             (Query(watts("module"), "module"),),
             unit="watt",
@@ -169,7 +169,7 @@ LIVE = Row(
         ),
         Panel(
             "timeseries",
-            "Latency of every inference, median",
+            "Median of every inference, estimate from buckets",
             "All inferences between scrapes, from the histogram.",
             (
                 Query(
@@ -184,7 +184,7 @@ LIVE = Row(
         ),
         Panel(
             "timeseries",
-            "Energy per inference, run by run",
+            "Gross energy per inference, run by run",
             "Gross energy of the last good run. The line has a step at each run. A drift needs "
             "attention.",
             (

@@ -1,12 +1,28 @@
 """Fleet: many devices, and those that are down, hot, throttled or slow."""
 
 from .fleet_duty import ALERTS, CHOICES, DUTY, FLEET, of_board
-from .parts import BLUE, GREEN, GREY, ORANGE, RED, Column, Dashboard, Panel, Query, Row, Step, Word
+from .parts import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    YELLOW,
+    Column,
+    Dashboard,
+    Panel,
+    Query,
+    Row,
+    Step,
+    Word,
+)
 from .queries import (
+    BELOW_SHUTDOWN,
     DLA_BUSY,
     FRESH,
     HOT,
     KEPT,
+    NEAR_SHUTDOWN,
     NO_TROUBLE,
     age,
     as_recorded,
@@ -35,21 +51,24 @@ def _against_fleet(figure: str, labels: str) -> str:
 # The worst trouble of each device. The sets differ in their labels, so none hides another one.
 _TROUBLE = " or ".join(
     (
-        f"5 * (up{{{FLEET}}} == bool 0)",
-        f"4 * (tegrascope_source_up{{{FLEET}}} == bool 0)"
+        f"6 * (up{{{FLEET}}} == bool 0)",
+        f"5 * (tegrascope_source_up{{{FLEET}}} == bool 0)"
         f" and on (job, instance, source) tegrascope_samples_total{{{FLEET}}}",
-        f'3 * ALERTS{{{ALERTS},alertstate="firing",severity="critical"}}',
-        f'2 * ALERTS{{{ALERTS},alertstate="firing",severity="warning"}}',
-        f'ALERTS{{{ALERTS},alertstate="firing",severity="info"}}',
+        f'4 * ALERTS{{{ALERTS},alertstate="firing",severity="critical"}}',
+        f'3 * ALERTS{{{ALERTS},alertstate="firing",severity="warning"}}',
+        f'2 * ALERTS{{{ALERTS},alertstate="firing",severity="info"}}',
+        f'ALERTS{{{ALERTS},alertstate="pending"}}',
+        f"({headroom(FLEET)}) < bool {NEAR_SHUTDOWN}",
     )
 )
 _TROUBLES = (
     Word(0, "in order", GREEN),
-    Word(1, "note", BLUE),
-    Word(2, "warning", ORANGE),
-    Word(3, "critical", RED),
-    Word(4, "no telemetry", RED),
-    Word(5, "down", RED),
+    Word(1, "watch", YELLOW),
+    Word(2, "note", BLUE),
+    Word(3, "warning", ORANGE),
+    Word(4, "critical", RED),
+    Word(5, "no telemetry", RED),
+    Word(6, "down", RED),
 )
 _RANK = " or ".join(
     (
@@ -87,14 +106,15 @@ STATE = Row(
         ),
         _count(
             "Alerts firing",
-            "Alerts of the rules of tegrascope. The list is below.",
-            f'ALERTS{{{ALERTS},alertstate="firing"}}',
+            "Lines of the list below that are not pending: an alert counts once per device.",
+            f'max by (job, instance, alertname) (ALERTS{{{ALERTS},alertstate="firing"}})',
         ),
         Panel(
             "table",
             "Devices",
-            "The device with the worst trouble is first. Margin: degrees between the hottest zone "
-            "and its shutdown. DLA busy is the load of the busiest core over five minutes, as the "
+            "The device with the worst trouble is first. Watch: an alert is pending, or the margin "
+            f"is below {NEAR_SHUTDOWN} °C. Margin: degrees from the hottest zone to its shutdown. "
+            "DLA busy is the load of the busiest core over five minutes, as the "
             "recorded rule has it. A core that works is powered: where its sampled powered share "
             "is less than the busy one, that one is shown. A click opens the device.",
             (
@@ -114,7 +134,7 @@ STATE = Row(
                 Column("instance", "Device", link=_TO_DEVICE),
                 Column("B", "State", words=_TROUBLES),
                 Column("board", "Board"),
-                Column("G", "Margin", "celsius", steps=HOT),
+                Column("G", "Margin", BELOW_SHUTDOWN, steps=HOT),
                 Column("C", "Power", "watt"),
                 Column("D", "GPU", "percentunit"),
                 Column("E", "DLA busy", "percentunit"),
@@ -183,8 +203,8 @@ OUTLIERS = Row(
             for title, words, figure, labels in (
                 ("Latency", "Median latency", "latency_seconds", 'quantile="0.5"'),
                 (
-                    "Energy per inference",
-                    "Gross energy",
+                    "Gross energy per inference",
+                    "Gross energy (whole module)",
                     "energy_joules_per_inference",
                     'kind="gross"',
                 ),

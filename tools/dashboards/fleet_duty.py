@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from .parts import BLUE, Panel, Query, Row, Step, Variable
-from .queries import DLA_BUSY, HOT, JOB, SEL, as_recorded, headroom, powered, watts
+from .queries import BELOW_SHUTDOWN, DLA_BUSY, HOT, JOB, SEL, as_recorded, headroom, powered, watts
 from .reasons import NO_DLA, NO_LIMIT, NO_SYSFS
 
 FLEET = f'{SEL},site=~"$site"'
@@ -113,7 +113,7 @@ DUTY = Row(
             empty=NO_DLA,
         ),
         *_spread(
-            "Module power",
+            "Module power, mean",
             "Mean power between scrapes, without gaps in telemetry.",
             watts("module", FLEET),
             "watt",
@@ -122,7 +122,7 @@ DUTY = Row(
             "Margin to shutdown",
             "Degrees between the hottest zone and the trip at which a board shuts down.",
             headroom(FLEET),
-            "celsius",
+            BELOW_SHUTDOWN,
             empty=NO_SYSFS,
             is_low_bad=True,
             steps=HOT,

@@ -148,6 +148,10 @@ def _dress_timeseries(made: timeseries.Panel, panel: Panel) -> None:
         upper, lower = panel.between
         properties = [models.DynamicConfigValue(id_val="custom.fillBelowTo", value=lower)]
         made.override_by_name(upper, properties)
+    for pattern, color in panel.colors:
+        fixed = {"mode": "fixed", "fixedColor": color}
+        properties = [models.DynamicConfigValue(id_val="color", value=fixed)]
+        made.override_by_regexp(pattern, properties)
     if panel.is_stacked:
         made.stacking(common.StackingConfig().mode(shapes.StackingMode.NORMAL).group("A"))
     if panel.apart:

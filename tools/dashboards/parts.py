@@ -85,6 +85,7 @@ class Panel:
         columns: Of a table, in order; what is not named is not shown.
         is_stacked: Whether series add up; only those that do may be stacked.
         apart: Pattern of the legends that are drawn as dashed lines beside the stack or curves.
+        colors: Patterns of legends and their colours, where the palette could confuse two.
         between: Two legends: the room from the first down to the second is filled.
         sort: Titles of columns by which a table is sorted; one that begins with ``-`` falls.
         low: Least of the axis.
@@ -105,6 +106,7 @@ class Panel:
     columns: tuple[Column, ...] = ()
     is_stacked: bool = False
     apart: str = ""
+    colors: tuple[tuple[str, str], ...] = ()
     between: tuple[str, ...] = ()
     sort: tuple[str, ...] = ()
     low: float | None = None

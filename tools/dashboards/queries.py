@@ -225,5 +225,9 @@ def age(labels: str = SEL) -> str:
 
 
 FRESH = (Step(None, GREEN), Step(5, ORANGE), Step(30, RED))
-HOT = (Step(None, RED), Step(5, ORANGE), Step(15, GREEN))
-"""Degrees left before a trip."""
+NEAR_SHUTDOWN = 8
+"""Degrees, as on the status page."""
+HOT = (Step(None, RED), Step(NEAR_SHUTDOWN, ORANGE), Step(20, GREEN))
+"""Degrees left before a trip, with the colours of the status page."""
+BELOW_SHUTDOWN = "suffix:°C below shutdown"
+"""Unit of a margin: as plain degrees it would be read as a temperature."""

@@ -4,6 +4,7 @@ from .parts import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Column, Panel, Query,
 from .queries import SEL, TRUTH, TRUTH_QUERY, TRUTH_TEXT, at_best, dla_by_gpu, of_model
 
 _ENERGY = dla_by_gpu("energy_joules_per_inference", ',kind="gross"')
+_NET = dla_by_gpu("energy_joules_per_inference", ',kind="net"')
 _MEDIAN = dla_by_gpu("latency_seconds", ',quantile="0.5"')
 _WHICH = "Each side is the best of its workloads with this model and batch."
 
@@ -63,8 +64,10 @@ ANSWER = Row(
             "table",
             "DLA or GPU?",
             "By energy per inference and median latency of the last good runs, DLA over GPU: "
-            f"below 100 % the DLA takes less. Less than 5 % apart is even. {_WHICH} Energy is the "
-            "gross energy of the module; it is withheld if a run is too short, is aliased or "
+            f"below 100 % the DLA takes less. Less than 5 % apart is even. {_WHICH} The verdict "
+            "takes gross energy (whole module). Net energy (above idle) stands beside it and can "
+            "name the other device: it counts where the board is on anyway. Energy is "
+            "withheld if a run is too short, is aliased or "
             "overlapped another. GPU freed: GPU load with the model on the GPU minus that with it "
             "on the DLA. Layers on the DLA: share of the computing layers, as the build reports.",
             (
@@ -73,14 +76,16 @@ ANSWER = Row(
                 Query(_MEDIAN),
                 Query(_GPU_FREED),
                 Query(_ON_DLA),
+                Query(_NET),
             ),
             width=18,
             height=8,
             columns=(
                 Column("model", "Model"),
                 Column("batch", "Batch"),
-                Column("A", "Verdict", words=_ANSWERS),
-                Column("B", "Energy, DLA / GPU", "percentunit", steps=_BELOW_1),
+                Column("A", "Verdict by gross energy", words=_ANSWERS),
+                Column("B", "Gross energy, DLA / GPU", "percentunit", steps=_BELOW_1),
+                Column("F", "Net energy, DLA / GPU", "percentunit", steps=_BELOW_1),
                 Column("C", "Latency, DLA / GPU", "percentunit", steps=_BELOW_1),
                 Column(
                     "D",

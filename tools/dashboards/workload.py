@@ -1,6 +1,7 @@
 """Workload: latency, energy and quality flags of one workload, per inference and per run."""
 
-from .parts import INPUTS, Column, Dashboard, Panel, Query, Row
+from .device import WHERE
+from .parts import Column, Dashboard, Panel, Query, Row
 from .queries import (
     DEVICE,
     HERE,
@@ -29,17 +30,21 @@ _SHORT = (
 LAST_RUN = Row(
     "Last good run",
     (
+        *WHERE,
         Panel(
             "table",
             "Last good run",
-            "Median of the steady phase, by the host clock. Gross module energy per inference: "
-            f"{_SHORT[0].lower()}{_SHORT[1:]} Throughput is inferences times batch. If the run is "
+            "Median of the steady phase, by the host clock. Energy per inference, gross (whole"
+            f" module) and net (above idle): {_SHORT[0].lower()}{_SHORT[1:]} If the run is "
             "long ago, the workload does not run, or it fails.",
             (
                 Query(by_workload(last_run("latency_seconds", f'{RUN},quantile="0.5"'))),
                 Query(by_workload(last_run("latency_seconds", f'{RUN},quantile="0.99"'))),
                 Query(by_workload(last_run("energy_joules_per_inference", f'{RUN},kind="gross"'))),
-                Query(by_workload(last_run("throughput_per_second"))),
+                Query(by_workload(last_run("energy_joules_per_inference", f'{RUN},kind="net"'))),
+                Query(
+                    by_workload(f"tegra_inference_deadline_seconds{{{RUN}}}"), empty=_NO_DEADLINE
+                ),
                 Query(f"{by_workload(last_run('timestamp_seconds'))} * 1000"),
             ),
             width=24,
@@ -49,9 +54,10 @@ LAST_RUN = Row(
                 Column("device", "On"),
                 Column("A", "Median latency", "s"),
                 Column("B", "p99", "s"),
-                Column("C", "Energy per inference", "joule"),
-                Column("D", "Throughput", INPUTS),
-                Column("E", "Age", "dateTimeFromNow"),
+                Column("C", "Gross energy per inference", "joule"),
+                Column("D", "Net energy per inference", "joule"),
+                Column("E", "Deadline", "s"),
+                Column("F", "Age", "dateTimeFromNow"),
             ),
             sort=("Workload",),
             is_large=True,
@@ -74,9 +80,10 @@ LATENCY = Row(
         ),
         Panel(
             "timeseries",
-            "Quantiles of every inference",
-            "Median and 99th percentile between scrapes, from the histogram, with the "
-            "resolution of its buckets. Dots are exemplars.",
+            "Quantiles of every inference, estimate from buckets",
+            "Median and 99th percentile between scrapes, from the histogram, so that they "
+            "differ from the exact ones of a run by up to the width of a bucket. Dots are "
+            "exemplars.",
             (
                 Query(
                     f"histogram_quantile(0.5, {_BY_WORKLOAD}) >= 0", f"p50 {HERE}", exemplars=True
@@ -204,7 +211,7 @@ ENERGY = Row(
         Panel(
             "timeseries",
             "Energy per inference, run by run",
-            f"Module energy, gross and net of the loaded, idle board. {_SHORT}",
+            f"Module energy, gross (whole module) and net (above the loaded, idle board). {_SHORT}",
             (
                 Query(
                     last_run("energy_joules_per_inference"),

@@ -82,7 +82,7 @@ RUNS = Row(
         ),
         Panel(
             "timeseries",
-            "Lateness of scheduled starts",
+            "Lateness of scheduled starts, estimate from buckets",
             "99th percentile over all workloads of a device in the last hour: start time minus "
             "due time.",
             (
