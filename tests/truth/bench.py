@@ -27,7 +27,7 @@ from tegrascope.daemon.measure.trace import RunTrace
 from tegrascope.daemon.measure.winner import MeanOfRuns, judge_runs
 from tegrascope.parsers.inference.events import Inferences, Phase
 from tegrascope.workbench.results.paired import power_of
-from tegrascope.workbench.results.records import GoalResult
+from tegrascope.workbench.results.records import GoalResult, ModelResult
 from tegrascope.workbench.results.summary import Measured, Round, summarise
 
 from .likelihood import Bench, make_bench
@@ -115,6 +115,12 @@ def rounds_of(bench: Bench) -> "tuple[dict[str, list[Round]], float]":
 def judge(bench: Bench) -> Verdict:
     """Return what the product makes of a bench."""
     rounds, truth = rounds_of(bench)
+    goal = next(one for one in summary_of(rounds).goals if one.goal == "energy")
+    return Verdict(goal, truth)
+
+
+def summary_of(rounds: "dict[str, list[Round]]") -> ModelResult:
+    """Return the product's result of the rounds of A and B."""
     measured = [
         Measured(each[0].report, "ok", None, rounds=each) for each in (rounds["A"], rounds["B"])
     ]
@@ -122,9 +128,7 @@ def judge(bench: Bench) -> Verdict:
         (one.report for each in rounds.values() for one in each),
         key=lambda report: report.started_ns,
     )
-    result = summarise("truth", measured, reports)
-    goal = next(one for one in result.goals if one.goal == "energy")
-    return Verdict(goal, truth)
+    return summarise("truth", measured, reports)
 
 
 def answers_of(seed: int, *, difference: float, runs: int = 8) -> "tuple[list[str], float]":

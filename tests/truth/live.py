@@ -4,19 +4,22 @@ A program prints the lines of a world in real time and writes the files of its s
 known work are posted to the daemon as an application posts them, with a begin and an end. Each
 window must contain the true gross energy in its interval. ``--one-series`` is without the files.
 Windows of one daemon cannot overlap, so 50 windows of 12 s take 13 minutes with one daemon;
-``--daemons 4`` shares them among four, each with a board of its own, in four minutes.
+``--daemons 4`` shares them among four, each with a board of its own, in four minutes. ``--beside``
+adds a job that nobody marks, and ``--busy 2`` keeps two cores busy meanwhile.
 """
 
 import argparse
 import json
 import os
 import secrets
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 import urllib.request
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +31,17 @@ from .regimes import back_to_back, timed
 FIRST_SECONDS, PAUSE_SECONDS = 4.0, 3.0
 SENSOR_SECONDS, SENSOR_MILLIVOLTS = 0.005, 5000
 RIGHT_SHARE, FARTHEST_HALVES = 0.9, 2.0
+BESIDE_PERIOD, BESIDE_SECONDS, BESIDE_WATTS = 1.0, 0.25, 10.0
 NANOSECONDS = 1_000_000_000
 
 
-def make_world(seed: int, count: int, seconds: float) -> tuple[Power, list[Load]]:
-    """Return a board and its windows: constant work, a ramp, 20 inferences per second, in turn."""
+def make_world(
+    seed: int, count: int, seconds: float, *, beside: bool = False
+) -> tuple[Power, list[Load]]:
+    """Return a board and its windows: constant work, a ramp, 20 inferences per second, in turn.
+
+    ``beside``: a job draws 10 W for a quarter of each second all the time, and is in no window.
+    """
     random = np.random.default_rng(seed)
     loads = []
     for number in range(count):
@@ -45,7 +54,12 @@ def make_world(seed: int, count: int, seconds: float) -> tuple[Power, list[Load]
         else:
             loads.append(timed(random, begin, end, 0.05, 0.03))
     whole = FIRST_SECONDS + count * (seconds + PAUSE_SECONDS) + 30.0
-    return Power(ORIN_NX, whole, loads, Idle(), Heat(), random), loads
+    power = [*loads]
+    if beside:
+        first = random.uniform(0, BESIDE_PERIOD)
+        job = timed(random, first, whole, BESIDE_PERIOD, BESIDE_SECONDS, spread=0.0)
+        power.append(replace(job, watts=(BESIDE_WATTS,) * 2))
+    return Power(ORIN_NX, whole, power, Idle(), Heat(), random), loads
 
 
 def write_sensor(power: Power, origin_ns: int, sensor: Path) -> None:
@@ -88,19 +102,26 @@ def print_world(power: Power, origin_ns: int, interval: float, random: Random) -
 
 
 def measure(
-    folder: Path, seed: int, count: int, seconds: float, interval_ms: int, *, one_series: bool
+    folder: Path,
+    seed: int,
+    count: int,
+    seconds: float,
+    interval_ms: int,
+    *,
+    one_series: bool,
+    beside: bool,
 ) -> list[Any]:
     """Return pairs of the true gross energy and the daemon's report, one per window."""
     from ..daemons import Daemon
 
-    power, loads = make_world(seed, count, seconds)
+    power, loads = make_world(seed, count, seconds, beside=beside)
     # A daemon, its program and their imports take some seconds on a busy machine.
     origin_ns = time.monotonic_ns() + 15 * NANOSECONDS
     program = [sys.executable, "-m", "tests.truth.live", "--print", str(origin_ns)]
     program += ["--seed", str(seed), "--windows", str(count), "--seconds", str(seconds)]
     sensor = folder / "sys/class/hwmon/hwmon0"
     sensor.mkdir(parents=True)
-    program += ["--sensor", str(sensor)]
+    program += ["--sensor", str(sensor), *(["--beside"] if beside else [])]
     wrapper = folder / "tegrastats"
     root = Path(__file__).resolve().parents[2]
     wrapper.write_text(f'#!/bin/sh\ncd "{root}"\nexec {" ".join(program)} "$@"\n')
@@ -199,12 +220,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--daemons", type=int, default=1, help="daemons that share the windows")
     parser.add_argument("--seed", type=int, help="default: drawn now")
     parser.add_argument("--one-series", action="store_true", help="without files of a sensor")
+    parser.add_argument("--beside", action="store_true", help="a job that nobody marks")
+    parser.add_argument("--busy", type=int, default=0, help="busy processes beside the daemons")
     parser.add_argument("--sensor", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--print", type=int, metavar="ORIGIN_NS", help=argparse.SUPPRESS)
     given, _ = parser.parse_known_args(arguments)
     seed = secrets.randbits(32) if given.seed is None else given.seed
     if given.print is not None:
-        power, _loads = make_world(seed, given.windows, given.seconds)
+        power, _loads = make_world(seed, given.windows, given.seconds, beside=given.beside)
         written = (power, given.print, given.sensor)
         threading.Thread(target=write_sensor, args=written, daemon=True).start()
         try:
@@ -222,20 +245,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             with tempfile.TemporaryDirectory() as folder:
                 one = (Path(folder), seed + number, each, given.seconds, given.interval)
-                found.extend(measure(*one, one_series=given.one_series))
+                settings = {"one_series": given.one_series, "beside": given.beside}
+                found.extend(measure(*one, **settings))
         except BaseException as error:
             failed.append(error)
 
     threads = [threading.Thread(target=share, args=(n,)) for n in range(given.daemons)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(given.busy)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
     right, withheld, farthest = judge(found)
     for error in failed:
         print(f"a daemon failed: {error!r}")
     print(
-        f"{right} of {len(found)} right, {withheld} withheld,"
+        f"{right} of {len(found)} right, {len(found) - withheld} shown, {withheld} withheld,"
         f" the farthest wrong one by {farthest:.2f} half widths; seed {seed}"
     )
     is_good = right >= RIGHT_SHARE * given.windows and farthest <= FARTHEST_HALVES

@@ -24,12 +24,13 @@ from tegrascope.collectors.lines.collector import TegrastatsCollector
 from tegrascope.daemon.export.snapshot import LiveState, Snapshot
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.daemon.measure.correlate import correlate
-from tegrascope.daemon.measure.report import Environment, Span
+from tegrascope.daemon.measure.report import Device, Environment, RunReport, Span
 from tegrascope.daemon.measure.running_energy import EnergyCounters
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.measure.trace import RunTrace
 from tegrascope.daemon.session.telemetry import TelemetryFeed
 from tegrascope.parsers.inference.events import Inferences, Phase
+from tegrascope.parsers.rails import RailRule
 from tegrascope.workbench.tables import frames
 
 from .board import Board
@@ -70,22 +71,47 @@ class Paired:
     flags: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """A window as the daemon pairs it: its report, and what that was made of."""
+
+    report: RunReport
+    samples: WindowSlice
+    rule: RailRule | None
+    environment: Environment
+
+
 def pair_live(window: Window, run_id: str, second: tuple[Any, Any] | None = None) -> Paired:
+    """Pair a window as the daemon does, and return its figures; arguments as of ``run_live``."""
+    report = run_live(window, run_id, second).report
+    energy = report.energy
+    if energy is None:
+        return Paired(Figure(), Figure(), report.quality)
+    return Paired(
+        _figure(energy.gross_joules_per_inference, energy.gross_joules, energy.gross_interval),
+        _figure(energy.net_joules_per_inference, energy.net_joules, energy.net_interval),
+        report.quality,
+    )
+
+
+def run_live(
+    window: Window, run_id: str, second: tuple[Any, Any] | None = None, device: Device = "gpu"
+) -> LiveRun:
     """Pair a window as the daemon does: starts, latencies and idle phases are known.
 
     ``second`` is that of the window, or ``None`` for a board where nothing else is read.
     """
+    before, after = window.idle_phases
     trace = RunTrace(
         run_id=run_id,
         workload="truth",
         backend="command",
-        device="gpu",
-        started_ns=ns_of(0.0),
+        device=device,
+        started_ns=ns_of(before[0]),
         started_wall_ns=WALL_NS,
-        ended_ns=ns_of(window.power.seconds),
+        ended_ns=ns_of(after[1]),
         outcome="ok",
     )
-    before, after = window.idle_phases
     spans = {
         "baseline_before": before,
         "steady": (window.begin, window.end),
@@ -112,22 +138,10 @@ def pair_live(window: Window, run_id: str, second: tuple[Any, Any] | None = None
         times, watts = second
         kept = (times > before[0]) & (times < after[1])
         more["second"] = _slice(times[kept], times[kept], _columns(board, watts[:, kept]))
-    report = correlate(
-        trace,
-        samples,
-        rule=find_rail_rule([*(rail.name for rail in board.rails), *board.contained]),
-        others=others,
-        environment=Environment(rail_sensors=_rail_sensors(averages)),
-        **more,
-    )
-    energy = report.energy
-    if energy is None:
-        return Paired(Figure(), Figure(), report.quality)
-    return Paired(
-        _figure(energy.gross_joules_per_inference, energy.gross_joules, energy.gross_interval),
-        _figure(energy.net_joules_per_inference, energy.net_joules, energy.net_interval),
-        report.quality,
-    )
+    rule = find_rail_rule([*(rail.name for rail in board.rails), *board.contained])
+    environment = Environment(rail_sensors=_rail_sensors(averages))
+    report = correlate(trace, samples, rule=rule, others=others, environment=environment, **more)
+    return LiveRun(report, samples, rule, environment)
 
 
 def samples_of(window: Window, begin: float, end: float) -> WindowSlice:

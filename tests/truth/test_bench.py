@@ -16,6 +16,7 @@ from tegrascope.workbench.results.summary import mean_of_most
 
 from .bench import answers_of, verdict_of
 from .pairing import pair_live
+from .random_bench import judge_pair
 from .regimes import Cell, Regime, Setup, make_window, timed
 
 
@@ -41,6 +42,19 @@ def test_equal_accelerators_have_no_winner(drift):
     named, held = winners(15, difference=0.0, drift=drift)
     assert named.count(None) >= 12
     assert held >= 11
+
+
+def test_equal_candidates_in_random_worlds_have_no_winner():
+    """Of 2,000 pairs, 3 have a false winner of net and 6 one of gross energy."""
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    found = [judge_pair((seed, number)) for number in range(15)]
+    known = [pair for pair in found if "net energy" in pair.winners]
+    assert len(known) >= 7
+    assert sum(pair.held["net energy"] for pair in known) >= len(known) - 3
+    named = [(goal, pair.about) for pair in found for goal, name in pair.winners.items() if name]
+    assert len(named) <= 2, named
+    assert not {"latency", "throughput"} & {goal for goal, _ in named}
 
 
 def energy_of_rounds(intervals, random):
