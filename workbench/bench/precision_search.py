@@ -163,7 +163,7 @@ def find_layers_to_hold(
         UserError: The model cannot be built, or its outputs cannot be judged.
     """
     precision = order.precision or "fp16"
-    limit = LIMITS[precision] if tolerance is None else tolerance
+    limit = LIMITS[precision].whole if tolerance is None else tolerance
     names = candidates_of(find_model(order.model, Path(order.model_directory)), among)
     with ExitStack() as resources:
         folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="tegrascope-")))
@@ -171,7 +171,7 @@ def find_layers_to_hold(
         with closing(make_executor("cpu")) as executor:
             _run(executor, _reference_of(order, folder / "reference.npz"))
         executor = resources.enter_context(closing(make_executor(order.device)))
-        engines = _Engines(executor, order, hold, limit, folder, say)
+        engines = _Engines(executor, order, hold, tolerance, folder, say)
         verdict, layers = search(names, engines.is_right, most_builds)
     return PrecisionSearch(
         model=order.model,
@@ -194,12 +194,12 @@ class _Engines:
         executor: Executor,
         order: Order,
         hold: Precision,
-        limit: float,
+        tolerance: float | None,
         folder: Path,
         say: Callable[[str], None],
     ) -> None:
         self._executor, self._order, self._hold = executor, order, hold
-        self._limit, self._folder, self._say = limit, folder, say
+        self._tolerance, self._folder, self._say = tolerance, folder, say
         self.trials: list[Trial] = []
 
     def is_right(self, held: Sequence[str]) -> bool:
@@ -238,7 +238,7 @@ class _Engines:
         }
         built = _run(self._executor, self._order.model_copy(update=changes))
         reference = self._folder / "reference.npz"
-        check = check_outputs(reference, outputs, built, tolerance=self._limit)
+        check = check_outputs(reference, outputs, built, tolerance=self._tolerance)
         if check.verdict == "meaningless":
             raise UserError(
                 "int8 without calibration has made-up scales, so no outputs are right",
