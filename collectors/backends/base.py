@@ -298,7 +298,9 @@ def _batched(name: str, shape: Declared, batch: int) -> tuple[int, ...]:
     return tuple(lengths)
 
 
-def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.generic]":
+def make_input(
+    name: str, kind: str, shape: tuple[int, ...], seed: int = _SEED
+) -> "NDArray[numpy.generic]":
     """Return seeded data for an input: the same in every process and on every machine.
 
     Whole numbers are 0 and 1, which are in range for whatever they index. A type that cannot be
@@ -315,7 +317,7 @@ def make_input(name: str, kind: str, shape: tuple[int, ...]) -> "NDArray[numpy.g
         raise UserError(
             f"input {name!r} is a {kind}", "export the model with numeric tensor inputs"
         )
-    random = numpy.random.RandomState(_SEED)  # its stream is frozen for good, a Generator's is not
+    random = numpy.random.RandomState(seed)  # its stream is frozen for good, a Generator's is not
     dtype = numpy.dtype(type_name)
     if dtype.kind == "f":
         return numpy.asarray(random.uniform(-1.0, 1.0, shape), dtype=dtype)

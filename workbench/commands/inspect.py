@@ -1,6 +1,7 @@
 """``tegrascope inspect``: arguments and run."""
 
 import argparse
+from functools import partial
 
 from ...daemon.commands import Options, input_shape
 from ...parsers.errors import UsageError
@@ -42,12 +43,21 @@ def add(option: Options) -> None:
         " build log",
     )
     option("--dot FILE", "also write the model for Graphviz, coloured by placement")
+    option(
+        "--cut",
+        "write the part that fits the DLA and the rest as two models, which together compute the"
+        " same",
+    )
+    option("-o, --output DIR", "where --cut writes body.onnx and head.onnx")
     option("--json", "print one JSON object; see docs/inspect.md")
     option.state_dir("where built-in models are cached")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print where each node of a model would run; return 3 unless all of it fits the DLA."""
+    """Print where each node of a model would run; return 3 unless all of it fits the DLA.
+
+    With ``--cut``, write its two parts instead, and return 0.
+    """
     from ...collectors.models.files import find_model, read_graph_apart, sha256_of
     from ...daemon.outputs import check_output, open_output, standard_output
     from ...daemon.terminal import CHECK_SAYS_NO, GOOD
@@ -62,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.verify and arguments.strict_int8:
         raise UsageError("--verify asks for a build that allows FP16 too", "leave one of them out")
+    if arguments.cut != (arguments.output is not None):
+        raise UsageError("--cut and -o need each other", "give both: --cut -o DIR")
     check_output(arguments.dot, "--dot")
     shapes = {name: given.shape for name, given in arguments.shape}
     rules, reason = choose_rules(arguments.tensorrt)
@@ -71,15 +83,25 @@ def run(arguments: argparse.Namespace) -> int:
     if assumed_shapes:
         shapes |= assumed_shapes
         graph = read_graph_apart(path, shapes)
-    inspection = inspect_graph(
-        graph,
-        rules,
+    judge = partial(
+        inspect_graph,
+        rules=rules,
         model=arguments.model,
         reason=reason,
         precision=arguments.precision,
         is_strict=arguments.strict_int8,
         assumed_shapes=assumed_shapes,
     )
+    if arguments.cut:
+        from ..inspect.cut import cut_model, print_cut
+
+        cut = cut_model(path, graph, judge, arguments.output)
+        if arguments.json:
+            print(cut.model_dump_json(exclude_none=True), file=standard_output())
+        else:
+            print_cut(arguments.model, cut)
+        return GOOD
+    inspection = judge(graph)
     checks = []
     if arguments.verify:
         from ...collectors.backends.tensorrt_probe import ask_layers

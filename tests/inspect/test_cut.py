@@ -1,0 +1,471 @@
+"""``inspect --cut``: a body for the DLA and a head that together equal the model."""
+
+import json
+import random
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tegrascope.collectors.models.files import read_graph_apart
+from tegrascope.parsers.errors import UserError
+from tegrascope.workbench.cli import main
+from tegrascope.workbench.inspect.cut import Cut, cut_model
+from tegrascope.workbench.inspect.judge import inspect_graph
+from tegrascope.workbench.inspect.rules import rules_of
+
+from . import structures
+from .made import axes, model, node, one
+
+onnxruntime = pytest.importorskip("onnxruntime")
+IMAGE = (1, 16, 16, 16)
+
+
+def judged(path: Path, shapes: Any = None, has_slices: bool = True) -> Any:
+    """Return the graph of a file, and what judges it; perhaps for a DLA without slices."""
+    rules = rules_of("10.3")
+    if not has_slices:
+        rules = replace(rules, supported=rules.supported - {"slice"})
+    judge = partial(inspect_graph, rules=rules, model="m", reason="", precision="fp16")
+    return read_graph_apart(path, shapes), judge
+
+
+def cut(made: onnx.ModelProto, directory: Path, **how: Any) -> Cut:
+    """Save a model, and cut it into ``directory/parts``."""
+    path = directory / "model.onnx"
+    onnx.save(made, path)
+    return cut_model(path, *judged(path, **how), directory / "parts")
+
+
+def session(path: str | Path) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def results(paths: list[str | Path], inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Run models after each other on each input."""
+    known = [dict(given) for given in inputs]
+    for path in paths:
+        ready = session(path)
+        for tensors in known:
+            fed = {value.name: tensors[value.name] for value in ready.get_inputs()}
+            made = ready.run(None, fed)
+            tensors |= zip([value.name for value in ready.get_outputs()], made, strict=True)
+    return known
+
+
+def worst_difference(path: Path, parts: Cut, count: int) -> float:
+    """Return the largest difference in spreads of a channel, for inputs drawn at run time."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    generator = numpy.random.default_rng(seed)
+    ready = session(path)
+    inputs = []
+    for _ in range(count):
+        given = {}
+        for value in ready.get_inputs():
+            # Blocks of 4: an average over noise would be the same for each input.
+            coarse = generator.uniform(
+                -1, 1, [*value.shape[:2], *[-(-n // 4) for n in value.shape[2:]]]
+            )
+            fine = numpy.repeat(numpy.repeat(coarse, 4, 2), 4, 3)
+            given[value.name] = fine[:, :, : value.shape[2], : value.shape[3]].astype("f4")
+        inputs.append(given)
+    names = [value.name for value in ready.get_outputs()]
+    expected = results([path], inputs)
+    got = results([name for name in (parts.body, parts.head) if name], inputs)
+    worst = 0.0
+    for name in names:
+        want = numpy.concatenate([tensors[name] for tensors in expected]).astype("f8")
+        have = numpy.concatenate([tensors[name] for tensors in got]).astype("f8")
+        # The axis of channels is the second, or the last one of rows.
+        axis = want.ndim - 1 if want.ndim == 3 and want.shape[1] > want.shape[2] else 1
+        others = tuple(other for other in range(want.ndim) if other != axis)
+        off, spread = abs(want - have).max(axis=others), numpy.ptp(want, axis=others)
+        worst = max(worst, float((off / numpy.maximum(spread, 1e-30)).max()))
+    print(f"seed {seed}: {worst:.2g}")
+    return worst
+
+
+NETWORKS = [*((network, True) for network in structures.CUT), (structures.yolov8, False)]
+
+
+@pytest.mark.parametrize(("network", "has_slices"), NETWORKS)
+def test_a_network_becomes_one_body_with_its_work_and_an_equal_head(network, has_slices, tmp_path):
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"weights of seed {seed}")
+    made = cut(network(seed), tmp_path, has_slices=has_slices)
+    assert made.flops_ratio >= 0.99
+    assert made.largest_error <= 1e-5
+    assert worst_difference(tmp_path / "model.onnx", made, 20) <= 1e-5
+    # The same rules accept the body as a whole.
+    graph, judge = judged(Path(made.body), has_slices=has_slices)
+    inspection = judge(graph)
+    assert inspection.verdict == "dla"
+    assert len(inspection.loadables) == made.loadables <= 2
+
+
+def test_attention_ends_the_body_and_is_the_reason(tmp_path):
+    made = cut(structures.yolov11(1), tmp_path)
+    assert 0.3 < made.flops_ratio < 0.6
+    assert worst_difference(tmp_path / "model.onnx", made, 3) <= 1e-5
+    assert [stop.op for stop in made.stops] == ["Reshape"]
+    assert len(made.attention) == 2
+    assert all("MatMul" in name for name in made.attention)
+
+
+def test_a_transformer_keeps_its_patches_on_the_dla(families, tmp_path):
+    path = families["vit-tiny"]
+    graph, judge = judged(path, shapes={"image": (1, 3, 224, 224)})
+    made = cut_model(path, graph, judge, tmp_path)
+    assert 0 < made.flops_ratio < 0.05
+    assert [rewritten.instead for rewritten in made.rewritten] == [("Conv", "Conv")]
+    assert len(made.attention) == 24
+
+
+def test_decoding_is_left_to_the_head(tmp_path):
+    """In INT8 a concatenation of boxes and scores would have one scale."""
+    made = cut(structures.yolov8(1), tmp_path)
+    body, head = onnx.load(made.body), onnx.load(made.head)
+    assert {output.split("_")[0] for output in made.borders} == {"/Conv"}
+    assert len(made.borders) == 4
+    assert [value.name for value in head.graph.input] == list(made.borders)
+    assert "Softmax" not in {node.op_type for node in body.graph.node}
+    assert made.rewritten == ()  # FP16 has slices.
+
+
+def test_a_division_of_convolutions_costs_no_work(tmp_path):
+    before = cut(structures.yolov8(1), tmp_path)
+    graph, judge = judged(Path(before.body))
+    as_slices = judge(graph).costs.total.flops
+    made = cut(structures.yolov8(1), tmp_path, has_slices=False)
+    assert {(node.op, node.rule) for node in made.rewritten} == {("Split", "general.operator")}
+    assert made.rewritten[0].instead == ("Conv", "Sigmoid", "Mul", "Conv", "Sigmoid", "Mul")
+    graph, judge = judged(Path(made.body))
+    assert judge(graph).costs.total.flops == as_slices
+
+
+def between(*middle: onnx.NodeProto, x: Any = IMAGE, weights: Any = None, **how: Any) -> Any:
+    """Return a model with nodes, from ``a`` to ``b``, between two convolutions."""
+    kernel = numpy.random.default_rng(1).normal(0, 0.2, (x[1], x[1], 3, 3)).astype("f4")
+    channels = how.pop("channels", x[1])
+    end = numpy.random.default_rng(2).normal(0, 0.2, (8, channels, 1, 1)).astype("f4")
+    first = node("Conv", "x first.w", "a", pads=[1] * 4)
+    last = node("Conv", "b last.w", "y", name="last")
+    return model(
+        [first, *middle, last],
+        {"x": x},
+        {"first.w": kernel, "last.w": end, **(weights or {})},
+        **how,
+    )
+
+
+def ramp(*shape: int) -> numpy.ndarray:
+    return numpy.linspace(0.5, 2, int(numpy.prod(shape)), dtype="f4").reshape(shape)
+
+
+POOL = {"kernel_shape": [13, 13], "pads": [6] * 4, "strides": [1, 1]}
+HALF = numpy.array(2, "f4")
+EXACT = {
+    "HardSwish": (between(node("HardSwish", "a", "b")), "Add Clip Mul Mul"),
+    "HardSigmoid": (between(node("HardSigmoid", "a", "b", alpha=0.25)), "Add Clip Mul"),
+    "GlobalAveragePool": (
+        between(node("GlobalAveragePool", "a", "m"), node("Mul", "a m", "b")),
+        "AveragePool AveragePool",
+    ),
+    "ReduceMean": (
+        between(node("ReduceMean", "a", "m", axes=[2, 3]), node("Mul", "a m", "b")),
+        "AveragePool AveragePool",
+    ),
+    "MaxPool": (between(node("MaxPool", "a", "b", **POOL)), "MaxPool MaxPool"),
+    "Div": (between(node("Div", "a h", "b"), weights={"h": HALF}), "Mul"),
+    "Mul": (
+        between(node("Relu", "a", "r"), node("Mul", "r h", "b"), weights={"h": ramp(16, 1, 1)}),
+        "Conv",
+    ),
+    "Sub": (
+        between(node("Relu", "a", "r"), node("Sub", "h r", "b"), weights={"h": ramp(16, 1, 1)}),
+        "Conv",
+    ),
+    "BatchNormalization": (
+        between(
+            node("Relu", "a", "r"),
+            node("BatchNormalization", "r g h m v", "b"),
+            weights={name: ramp(16) for name in "ghmv"},
+        ),
+        "Conv",
+    ),
+    "Slice": (
+        between(
+            node("Slice", "a s e t p", "b"),
+            weights={"s": axes(1), "e": axes(99), "t": axes(3), "p": axes(2)},
+        ),
+        "Conv",
+    ),
+    "Conv": (
+        between(
+            node("Conv", "a h", "b", strides=[16, 16], kernel_shape=[16, 16]),
+            x=(1, 16, 32, 32),
+            weights={"h": numpy.random.default_rng(3).normal(0, 0.02, (16,) * 4).astype("f4")},
+        ),
+        "Conv Conv",
+    ),
+}
+
+
+@pytest.mark.parametrize("op", EXACT)
+def test_a_node_is_replaced_by_an_exact_equal(op, tmp_path):
+    made, instead = EXACT[op]
+    parts = cut(made, tmp_path)
+    assert [(node.op, node.instead) for node in parts.rewritten] == [(op, tuple(instead.split()))]
+    assert parts.head is None
+    assert worst_difference(tmp_path / "model.onnx", parts, 5) <= 1e-5
+
+
+def test_channels_of_a_concatenation_are_selected(tmp_path):
+    sizes = {"s": axes(10, 22)}
+    nodes = [
+        node("Concat", "a a", "c", axis=1),
+        node("Split", "c s", "p q", axis=1),
+        node("Conv", "p u", "r"),
+        node("Concat", "q r", "b", axis=1),
+    ]
+    weights = {**sizes, "u": ramp(10, 10, 1, 1)}
+    parts = cut(between(*nodes, weights=weights, channels=32), tmp_path, has_slices=False)
+    assert [node.instead for node in parts.rewritten] == [("Conv", "Conv")]
+    assert parts.head is None
+    assert worst_difference(tmp_path / "model.onnx", parts, 3) == 0
+
+
+def test_a_replacement_that_is_not_equal_names_its_node_and_writes_nothing(tmp_path):
+    """Around a variance of nearly 0, FP16 rounds a factor to another value."""
+    made = between(
+        node("HardSwish", "a", "h", "swish"), node("Relu", "h", "b"), kind=TensorProto.FLOAT16
+    )
+    for weight in made.graph.initializer:
+        half = numpy_helper.to_array(weight).astype("f2")
+        weight.CopyFrom(numpy_helper.from_array(half, weight.name))
+    with pytest.raises(UserError, match=r"cannot be cut: at swish \(HardSwish\) .* differ by"):
+        cut(made, tmp_path)
+    assert not (tmp_path / "parts").exists()
+
+
+def test_nodes_behind_the_end_of_the_body_stay_as_they_are(tmp_path):
+    nodes = [
+        node("InstanceNormalization", "a g h", "n", "norm"),
+        node("HardSwish", "n", "b"),
+    ]
+    weights = {"g": ramp(16), "h": ramp(16)}
+    parts = cut(between(*nodes, weights=weights), tmp_path)
+    assert parts.rewritten == ()
+    assert [stop.name for stop in parts.stops] == ["norm"]
+    assert "HardSwish" in {node.op_type for node in onnx.load(parts.head).graph.node}
+
+
+def test_the_head_gets_shapes_and_constants_without_the_body(tmp_path):
+    """An exporter computes the shape for a reshape from a tensor that the body makes."""
+    nodes = [
+        node("Shape", "a", "s"),
+        node("Gather", "s zero", "n"),
+        node("Concat", "n rest", "t", axis=0),
+        node("Reshape", "a t", "r"),
+        node("Softmax", "r", "q", axis=1),
+        node("Reshape", "q back", "b"),
+    ]
+    weights = {"zero": axes(0), "rest": axes(16, -1), "back": axes(*IMAGE)}
+    parts = cut(between(*nodes, weights=weights), tmp_path)
+    head = onnx.load(parts.head)
+    assert [value.name for value in head.graph.input] == ["a"]
+    assert "Shape" not in {node.op_type for node in head.graph.node}
+
+
+def test_work_that_is_not_counted_makes_the_share_an_upper_bound(tmp_path, capsys):
+    nodes = [node("Elu", "a", "e"), node("GridSample", "e g", "b")]
+    path = tmp_path / "model.onnx"
+    onnx.save(between(*nodes, weights={"g": ramp(1, 16, 16, 2)}), path)
+    assert main(["inspect", str(path), "--cut", "-o", str(tmp_path / "parts")]) == 0
+    assert "in the body, at most: 1 node(s) are not counted" in capsys.readouterr().out
+
+
+def test_metadata_goes_along(tmp_path):
+    made = structures.yolov8(1)
+    helper.set_model_props(made, {"task": "detect", "stride": "32"})
+    parts = cut(made, tmp_path)
+    for path in (parts.body, parts.head):
+        assert {entry.key: entry.value for entry in onnx.load(path).metadata_props} == {
+            "task": "detect",
+            "stride": "32",
+        }
+
+
+# --- models that cannot be cut --------------------------------------------------------------------
+
+KERNEL = {"w": ramp(8, 16, 3, 3)}
+
+
+def after(*first: onnx.NodeProto, x: Any = IMAGE, weights: Any = None, **how: Any) -> Any:
+    """Return a model with nodes, from ``x`` to ``a``, before a convolution."""
+    nodes = [*first, node("Conv", "a w", "y")]
+    return model(nodes, {"x": x}, {**KERNEL, **(weights or {})}, **how)
+
+
+def looped() -> onnx.ModelProto:
+    branch = helper.make_graph(
+        [node("Identity", "x", "z")], "branch", [], [helper.make_empty_tensor_value_info("z")]
+    )
+    choice = node("If", "c", "a", "choice", then_branch=branch, else_branch=branch)
+    return after(choice, weights={"c": numpy.array(True)})
+
+
+def sparse() -> onnx.ModelProto:
+    made = between(node("Mul", "a dense", "b"))
+    values = numpy_helper.from_array(ramp(1), "dense")
+    places = helper.make_tensor("places", TensorProto.INT64, [1], [0])
+    made.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [1]))
+    return made
+
+
+UNCUT = {
+    "cast": (
+        after(
+            node("Cast", "x", "a", "first", to=TensorProto.FLOAT),
+            kind=TensorProto.UINT8,
+            weights={"w": ramp(8, 16, 3, 3)},
+        ),
+        "first",
+    ),
+    "normalisation": (
+        after(node("InstanceNormalization", "x g g", "a", "first"), weights={"g": ramp(16)}),
+        "first",
+    ),
+    "layer norm": (
+        after(node("LayerNormalization", "x g", "a", "first"), weights={"g": ramp(16)}),
+        "first",
+    ),
+    "einsum": (one("Einsum", (8, 8), equation="ij->ji"), "target"),
+    "embedding": (
+        model(
+            [node("Gather", "g x", "y", "first")],
+            {"x": (1, 8)},
+            {"g": ramp(32, 8)},
+            kind=TensorProto.INT64,
+        ),
+        "first",
+    ),
+    "attention": (model([node("MatMul", "x x", "y", "first")], {"x": (1, 4, 8, 8)}), "first"),
+    "product of three dimensions": (one("MatMul", (1, 4, 8), {"w": ramp(8, 8)}), "target"),
+    "recurrent": (
+        one("GRU", (4, 1, 8), {"w": ramp(1, 24, 8), "r": ramp(1, 24, 8)}, hidden_size=8),
+        "target",
+    ),
+    "plug-in": (
+        model([node("Mine", "x", "y", "first", domain="own")], {"x": IMAGE}, domains=["own"]),
+        "first",
+    ),
+    "one dimension": (one("Conv", (1, 16, 32), {"w": ramp(8, 16, 3)}), "target"),
+    "three dimensions": (one("Conv", (1, 4, 8, 8, 8), {"w": ramp(8, 4, 3, 3, 3)}), "target"),
+    "branch": (looped(), "choice"),
+    "wide kernel": (one("Conv", (1, 4, 64, 64), {"w": ramp(4, 4, 33, 33)}), "target"),
+    "wide stride": (one("Conv", (1, 4, 64, 64), {"w": ramp(4, 4, 3, 3)}, strides=[9, 9]), "target"),
+    "long image": (one("Relu", (1, 1, 1, 8193)), "target"),
+    "integers": (
+        model([node("Add", "x x", "y", "first")], {"x": IMAGE}, kind=TensorProto.INT64),
+        "first",
+    ),
+    "double": (
+        model([node("Relu", "x", "y", "first")], {"x": IMAGE}, kind=TensorProto.DOUBLE),
+        "first",
+    ),
+    "cubic": (
+        model(
+            [node("Resize", "x - s", "y", "first", mode="cubic")],
+            {"x": IMAGE},
+            {"s": ramp(4) * 0 + numpy.array([1, 1, 2, 2], "f4")},
+        ),
+        "first",
+    ),
+    "best": (model([node("TopK", "x k", "y i", "first")], {"x": IMAGE}, {"k": axes(3)}), "first"),
+    "quantised": (
+        model(
+            [
+                node("QuantizeLinear", "x s", "q", "first"),
+                node("DequantizeLinear", "q s", "a"),
+                node("Conv", "a w", "y"),
+            ],
+            {"x": IMAGE},
+            {"s": numpy.array(0.1, "f4"), **KERNEL},
+        ),
+        "first",
+    ),
+    "open shape": (one("Relu", (1, 16, "height", 16)), "--shape x:"),
+    "no work": (one("Reshape", IMAGE, {"s": axes(1, 1, 64, 64)}), "no work"),
+    "sparse weights": (sparse(), "sparse weights"),
+    "invalid behind the body": (
+        between(node("Elu", "a", "e"), node("Mine", "e", "b", domain="own"), domains=["own"]),
+        "onnxruntime cannot run",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNCUT)
+def test_a_model_that_cannot_be_cut_says_why_in_one_line(name, tmp_path, capsys):
+    made, words = UNCUT[name]
+    path = tmp_path / "model.onnx"
+    onnx.save(made, path)
+    status = main(["inspect", str(path), "--cut", "-o", str(tmp_path / "parts")])
+    printed = capsys.readouterr()
+    assert (status, printed.out) == (1, "")
+    assert len(printed.err.splitlines()) == 1
+    assert words in printed.err
+    assert "cannot" in printed.err
+    assert not (tmp_path / "parts").exists()
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_writes_both_parts_and_prints_what_it_changed(tmp_path, capsys):
+    path, parts = tmp_path / "net.onnx", tmp_path / "parts"
+    weights = {"s": axes(1, 16, -1), "t": axes(*IMAGE)}
+    nodes = [node("HardSwish", "a", "h", "swish"), node("Reshape", "h s", "r", "decode")]
+    onnx.save(between(*nodes, node("Reshape", "r t", "b"), weights=weights), path)
+    assert main(["inspect", str(path), "--cut", "-o", str(parts)]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "94.81% of the work in the body" in words
+    assert "the body makes h" in words
+    assert "equal to the original for 8 random inputs" in words
+    assert "swish HardSwish activation.function Add, Clip, Mul, Mul" in words
+    assert "the body ends before" in words
+    assert "decode Reshape shuffle.rank: a reshape" in words
+    assert {file.name for file in parts.iterdir()} == {"body.onnx", "head.onnx"}
+
+
+def test_a_whole_body_has_no_head_and_an_old_one_is_removed(tmp_path, capsys):
+    path, parts = tmp_path / "net.onnx", tmp_path / "parts"
+    parts.mkdir()
+    (parts / "head.onnx").write_bytes(b"old")
+    onnx.save(between(node("HardSwish", "a", "b")), path)
+    assert main(["inspect", str(path), "--cut", "-o", str(parts), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert Cut.model_validate(record).head is None
+    assert {file.name for file in parts.iterdir()} == {"body.onnx"}
+    shown = main(["inspect", str(path), "--cut", "-o", str(parts)])
+    assert shown == 0
+    assert "no head" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", [["--cut"], ["-o", "parts"]])
+def test_cut_and_its_directory_need_each_other(given, capsys):
+    assert main(["inspect", "builtin:mobilenet", *given]) == 2
+    assert "--cut -o DIR" in capsys.readouterr().err
+
+
+def test_every_key_of_a_cut_is_documented():
+    page = (Path(__file__).parents[2] / "docs/inspect.md").read_text(encoding="utf-8")
+    for name in Cut.model_json_schema()["properties"]:
+        assert f"`{name}`" in page, name
