@@ -318,6 +318,7 @@ def test_the_layers_to_hold_are_found(clipped, state, capsys):
     told = [line for line in printed.err.splitlines() if "engine " in line and " nodes" in line]
     assert told[0].startswith("gpu: engine 1: 0 nodes at fp16: wrong, off by ")
     assert told[1].startswith("gpu: engine 2: 12 nodes at fp16: right, off by ")
+    assert "(" not in "".join(told), "the error is said once"
     assert len(told) <= 14
     assert not (state / "engines").exists(), "trials leave no engines behind"
 

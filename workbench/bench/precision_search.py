@@ -291,6 +291,6 @@ def _in_words(number: int, trial: Trial, hold: Precision) -> str:
     line = f"engine {number}: {trial.held} nodes at {hold}: {word}"
     if trial.relative_error is not None:
         line += f", off by {trial.relative_error:.2%}"
-    if trial.reason is not None:
+    elif trial.reason is not None:
         line += f" ({trial.reason})"
     return line
