@@ -27,7 +27,7 @@ COVERAGE, CONFIDENCE = 0.93, 0.99
 PUBLISHED_GROSS, PUBLISHED_NET = 0.90, 0.80
 # Times the best possible. It knows that no rhythm is without a mark and that the edges are quiet;
 # the intervals do not.
-WIDEST, WIDEST_ELSEWHERE = 1.7, 3.2
+WIDEST, WIDEST_ELSEWHERE = 1.7, 4.0
 CHUNK = 20
 FEW = 20
 

@@ -262,9 +262,10 @@ def log_lines(window: Window, base: float = 0.0) -> Iterator[str]:
             f"{name} {watts[r, i] * 1e3:.0f}mW/{means[r, i] * 1e3:.0f}mW"
             for r, name in enumerate(names)
         )
+        load = 50 * bool(window.begin <= lines.printed[i] <= window.end)
         yield (
             f"{stamp:%m-%d-%Y %H:%M:%S} RAM 1000/7607MB (lfb 1x4MB)"
-            f" CPU [5%@1728] GR3D_FREQ 50% {rails}"
+            f" CPU [5%@1728] GR3D_FREQ {load}% {rails}"
         )
 
 
