@@ -222,7 +222,7 @@ def test_the_answer_is_right(tmp_path):
     expected["two"] = 8.0
     bench.run("other", "gpu", 0.2, 0.01, 0.9, batch="8")
     bench.run("other", "dla0", 0.1, 0.01, 0.9)
-    bench.asks(tmp_path, answered("Verdict by gross energy"), expected)
+    bench.asks(tmp_path, answered("Verdict (gross)"), expected)
     (words,) = (one.words for one in verdict.ANSWER.panels[0].columns if one.words)
     assert set(expected.values()) <= {word.value for word in words}
 
@@ -235,9 +235,9 @@ def test_what_the_dla_leaves_is_told(tmp_path):
     bench.run("board", "dla0", 0.15, 0.02, 0.125)
     bench.asks(tmp_path, answered("GPU freed"), {"board": 0.75})
     bench.asks(tmp_path, answered("Latency, DLA / GPU"), {"board": 2.0})
-    energy = answered("Gross energy, DLA / GPU")
+    energy = answered("Gross, DLA / GPU")
     bench.asks(tmp_path, f"round({energy}, 0.01)", {"board": 0.75})
-    bench.asks(tmp_path, f"round({answered('Net energy, DLA / GPU')}, 0.001)", {"board": 0.375})
+    bench.asks(tmp_path, f"round({answered('Net, DLA / GPU')}, 0.001)", {"board": 0.375})
     for place, layers in (("dla", 3), ("gpu", 1), ("reformat", 2)):
         bench.add("tegra_inference_layers", "board", "dla0", layers, placement=place)
     bench.asks(tmp_path, answered("Layers on the DLA"), {"board": 0.75})
@@ -355,7 +355,7 @@ def test_the_worst_device_is_first(tmp_path):
         alert = {"alertname": f"Tegra{severity}", "severity": severity, "alertstate": state}
         add("ALERTS", one, 1, site="hall", **alert)
     shown = of_fleet("Devices")
-    assert shown.sort == ("-State", "Margin")
+    assert shown.sort == ("-State", "Below shutdown")
     (state,) = (one for one in shown.columns if one.title == "State")
     assert {word.value for word in state.words} >= set(troubles.values())
     every = ALL | {"site": ".*", "board": ".*", "alert": "Tegra.*"}

@@ -185,7 +185,7 @@ def test_first_command_of_the_second_terminal_activates_the_environment():
 
 def masked(line: str) -> str:
     """Return a line without its figures, ids and flags, which differ from run to run."""
-    line = re.sub(r" · (energy per|flags) [^·]+(?= ·)", "", line)
+    line = re.sub(r" · (gross energy per|flags) [^·]+(?= ·)", "", line)
     # An id has eight hexadecimal digits or more; the digits of a fraction are none.
     line = re.sub(r"\b(?<!\.)(?=[a-f]*\d)[0-9a-f]{8}[0-9a-f-]*\b", "N", line)
     line = re.sub(r"\d+(?:[.:,-]\d+)*(?:e[+-]?\d+)?", "N", line)

@@ -9,6 +9,7 @@ from math import floor, isfinite, log10
 from typing import NamedTuple, TypeVar
 
 from ...parsers.inference.events import plural
+from ...parsers.inference.placement import PlacementVerdict
 from .figures import energy_of, joules_of, mean_watts
 from .quality import BUSY_RATIO
 from .report import Energy, Figure, Interval, RunReport
@@ -108,12 +109,49 @@ def half_of(figure: Figure) -> str:
     """Return the longer half of a figure's interval in percent, or nothing if it is not known."""
     if figure.half is None or figure.value == 0:
         return ""
-    return f"± {digits(100 * figure.half / abs(figure.value), 2)} %"
+    half = 100 * figure.half / abs(figure.value)
+    # More digits would promise more than a clock or a sensor keeps.
+    return "± < 0.1 %" if half < 0.1 else f"± {digits(half, 2)} %"
+
+
+def ends_of(figure: Figure, show: Callable[[float], str]) -> str:
+    """Return the ends of an interval, or half of it in percent where both print the same.
+
+    >>> ends_of(Figure(value=14.0, low=13.0, high=15.0), joules)
+    '13.0 J to 15.0 J'
+    >>> ends_of(Figure(value=14.0, low=13.999, high=14.001), joules)
+    '± < 0.1 %'
+    """
+    if figure.low is None or figure.high is None:
+        return ABSENT
+    low, high = show(figure.low), show(figure.high)
+    return half_of(figure) if low == high else f"{low} to {high}"
 
 
 # --- one run --------------------------------------------------------------------------------------
 
 NO_INTERVAL = "(no interval)"
+# Beside each kind of energy: the two may name different winners.
+WHOLE, ABOVE = "(whole module)", "(above idle)"
+_PLACES: dict[PlacementVerdict, str] = {
+    "pure_dla": "all layers on the DLA",
+    "dla_plus_reformat": "on the DLA, the GPU only reformats tensors",
+    "mixed": "layers on both, DLA and GPU",
+    "gpu_only": "all layers on the GPU",
+    "unknown": "not known",
+}
+_TERMS = {
+    "sampling": "power between two readings is not seen",
+    "quantisation": "the sensor rounds",
+    "idle_wander": "idle power is not constant",
+    "window_edges": "power changes at the ends of the window",
+    "baseline_drift": "idle power differs before and after",
+}
+
+
+def placement_words(verdict: PlacementVerdict) -> str:
+    """Return where the layers run, with the word of the record: ``… (gpu_only)``."""
+    return f"{_PLACES[verdict]} ({verdict})"
 
 
 class Row(NamedTuple):
@@ -157,7 +195,8 @@ def run_rows(report: RunReport) -> list[Row]:
 # What a reader of the log looks for; the rest is in the record that the last word names.
 _LOGGED = frozenset(
     {
-        *("inferences", "units", "p50", "placement", "energy per inference", "energy per unit"),
+        *("inferences", "units of work", "p50", "placement"),
+        *("gross energy per inference", "gross energy per unit"),
         *("energy per piece, saturated", "work in step with", "flags", "others on a DLA"),
         *("others on the GPU", "run"),
     }
@@ -168,7 +207,9 @@ def run_line(report: RunReport) -> str:
     """Return one line for the log: the outcome of a run and its headline figures."""
     parts = [headline(report)]
     # Where each inference is one unit, the figures of a unit only repeat those of an inference.
-    repeated = {"units", "energy per unit"} if report.units == report.inferences else set()
+    repeated = (
+        {"units of work", "gross energy per unit"} if report.units == report.inferences else set()
+    )
     for row in run_rows(report):
         if row.label in _LOGGED and row.label not in repeated:
             parts.append(f"{row.label} {row.text}")
@@ -216,7 +257,7 @@ def _work_rows(report: RunReport) -> Iterator[Row]:
     if report.inferences:
         yield Row("inferences", str(report.inferences))
     if report.units is not None and report.unit is not None:
-        yield Row("units", f"{report.units:.12g}", plural(report.unit))
+        yield Row("units of work", f"{report.units:.12g}", plural(report.unit))
         if report.units_per_second is not None:
             pace = digits(report.units_per_second)
             yield Row("units per second", pace, f"{plural(report.unit)}/s")
@@ -231,7 +272,7 @@ def _work_rows(report: RunReport) -> Iterator[Row]:
         limit = seconds(report.deadline.deadline_seconds)
         yield Row("missed deadlines", str(report.deadline.misses), f"over {limit}")
     if report.built is not None and report.built.placement.verdict != "unknown":
-        yield Row("placement", report.built.placement.verdict)
+        yield Row("placement", placement_words(report.built.placement.verdict))
 
 
 def _energy_rows(report: RunReport) -> Iterator[Row]:
@@ -241,14 +282,16 @@ def _energy_rows(report: RunReport) -> Iterator[Row]:
         return
     gross, net = joules_of(energy, "gross"), joules_of(energy, "net")
     if gross is not None:
-        yield _figure_row("energy", joules(gross.value), _gross_interval(energy, gross))
+        yield _figure_row(
+            f"gross energy {WHOLE}", joules(gross.value), _gross_interval(energy, gross)
+        )
     elif energy.rails:
         rails = (f"{name} {watts(rail.mean_watts)}" for name, rail in energy.rails.items())
         yield Row("rails, no module total", ", ".join(rails))
     if net is not None:
-        yield _figure_row("net energy", joules(net.value), _interval_of(net))
+        yield _figure_row(f"net energy {ABOVE}", joules(net.value), _interval_of(net))
     elif energy.net_reason is not None:
-        yield Row("net energy", f"withheld: {energy.net_reason}")
+        yield Row(f"net energy {ABOVE}", f"withheld: {energy.net_reason}")
     if energy.sensor_reason is not None:
         yield Row("sensor", energy.sensor_reason)
     if power is not None:
@@ -256,7 +299,8 @@ def _energy_rows(report: RunReport) -> Iterator[Row]:
     if energy.baseline_watts is not None:
         yield _figure_row("idle power", watts(energy.baseline_watts))
     if energy.largest_uncertainty is not None:
-        yield Row("largest uncertainty", energy.largest_uncertainty)
+        term = energy.largest_uncertainty
+        yield Row("largest uncertainty", _TERMS.get(term, term))
 
 
 def _energy_of_one_rows(report: RunReport) -> Iterator[Row]:
@@ -264,7 +308,7 @@ def _energy_of_one_rows(report: RunReport) -> Iterator[Row]:
     gross, net = energy_of(report, "gross"), energy_of(report, "net")
     if gross is not None:
         interval = _gross_interval(report.energy, gross)
-        yield _figure_row("energy per inference", joules(gross.value), interval)
+        yield _figure_row("gross energy per inference", joules(gross.value), interval)
     if net is not None:
         yield _figure_row("net energy per inference", joules(net.value), _interval_of(net))
     if report.energy is not None and report.unit is not None:
@@ -277,7 +321,7 @@ def _energy_of_one_rows(report: RunReport) -> Iterator[Row]:
 def _unit_rows(energy: Energy, unit: str) -> Iterator[Row]:
     """Yield the energy of a unit, such as a token."""
     figures: tuple[tuple[str, float | None, Interval | None], ...] = (
-        ("energy per unit", energy.joules_per_unit, energy.joules_per_unit_interval),
+        ("gross energy per unit", energy.joules_per_unit, energy.joules_per_unit_interval),
         ("net energy per unit", energy.net_joules_per_unit, energy.net_joules_per_unit_interval),
     )
     for label, value, limits in figures:
@@ -287,7 +331,7 @@ def _unit_rows(energy: Energy, unit: str) -> Iterator[Row]:
         if limits is not None:
             figure = Figure(value=value, low=limits.low, high=limits.high)
         interval = _interval_of(figure)
-        if label == "energy per unit":
+        if label == "gross energy per unit":
             interval = _gross_interval(energy, figure)
         number, _, size = joules(value).partition(" ")
         yield Row(label, number, f"{size} per {unit}", interval)

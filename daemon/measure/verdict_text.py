@@ -8,10 +8,11 @@ from typing import Literal, NamedTuple
 
 from ...parsers.records import Record
 from .report import Figure
-from .run_text import digits, joules, points, seconds
+from .run_text import digits, ends_of, joules, points, seconds
 from .winner import Judgement
 
-GoalOfRuns = Literal["energy", "latency", "gpu"]
+EnergyKind = Literal["net", "gross"]
+GoalOfRuns = Literal["energy", "gross_energy", "latency", "gpu"]
 # A model on the DLA that leaves so much of the GPU to others leaves it free.
 _FREE_RATIO = 0.05
 _TIMES = 2.0
@@ -25,6 +26,7 @@ class _Words(NamedTuple):
 # In the order of the conclusion.
 _WORDS: dict[GoalOfRuns, _Words] = {
     "energy": _Words("energy", joules),
+    "gross_energy": _Words("gross energy", joules),
     "latency": _Words("time", seconds),
     "gpu": _Words("GPU load", points),
 }
@@ -38,6 +40,7 @@ class Verdict(Record):
         dla: Name of the workload; ``gpu`` likewise.
         dla_value: Mean in seconds, in joules per inference, or as load of the GPU.
         less_on_dla: ``gpu_value`` less ``dla_value``, with its interval.
+        energy: What the goal ``energy`` compares; gross only where no net energy is known.
     """
 
     goal: GoalOfRuns
@@ -50,6 +53,7 @@ class Verdict(Record):
     dla_value: float
     gpu_value: float
     less_on_dla: Figure
+    energy: EnergyKind = "net"
 
 
 def lower_device(judgement: Judgement, gpu: str, dla: str) -> str | None:
@@ -57,9 +61,10 @@ def lower_device(judgement: Judgement, gpu: str, dla: str) -> str | None:
     return {"first": gpu, "second": dla}.get(judgement.answer)
 
 
-def noun_of(goal: GoalOfRuns) -> str:
-    """Return what the goal is about: ``energy``, ``time`` or ``GPU load``."""
-    return _WORDS[goal].noun
+def noun_of(goal: GoalOfRuns, energy: EnergyKind) -> str:
+    """Return what the goal is about: ``net energy``, ``time`` or ``GPU load``."""
+    noun = _WORDS[goal].noun
+    return f"{energy} {noun}" if goal == "energy" else noun
 
 
 def sentence_of(verdict: Verdict) -> str:
@@ -83,7 +88,8 @@ def sentence_of(verdict: Verdict) -> str:
         return f"no difference shown: {ends} on the DLA"
     low, high = sorted((abs(gap.low), abs(gap.high)))
     more = "less" if gap.value > 0 else "more"
-    words = f"{show(abs(gap.value))} {more} on the DLA ({show(low)} to {show(high)})"
+    ends = ends_of(Figure(value=abs(gap.value), low=low, high=high), show)
+    words = f"{show(abs(gap.value))} {more} on the DLA ({ends})"
     if verdict.answer == "not_sure":
         return f"not sure yet: {words}; one more run could change this"
     return words
@@ -91,6 +97,8 @@ def sentence_of(verdict: Verdict) -> str:
 
 def conclusion_of(verdicts: Iterable[Verdict]) -> str | None:
     """Return what the verdicts say together; None while none is decided.
+
+    Gross energy is named where it contradicts net energy.
 
     >>> gap = Figure(value=-0.01, low=-0.012, high=-0.008)
     >>> verdict = Verdict(
@@ -101,11 +109,16 @@ def conclusion_of(verdicts: Iterable[Verdict]) -> str | None:
     'On the DLA: 2.0 times the time'
     """
     verdicts = sorted(verdicts, key=lambda verdict: [*_WORDS].index(verdict.goal))
+    gross = next((one for one in verdicts if one.goal == "gross_energy"), None)
+    verdicts = [verdict for verdict in verdicts if verdict is not gross]
     known, unknown = [], []
     for verdict in verdicts:
-        noun = noun_of(verdict.goal)
+        noun = noun_of(verdict.goal, verdict.energy)
+        contradiction = _contradiction(verdict, gross)
         if verdict.better is not None:
-            known.append(_claim(verdict, noun))
+            known.append(_claim(verdict, noun) + (contradiction and f" but {contradiction}"))
+        elif contradiction:
+            known.append(contradiction)
         elif verdict.answer != "no_difference":
             unknown.append(f"{noun} not known yet")
     if known:
@@ -113,6 +126,20 @@ def conclusion_of(verdicts: Iterable[Verdict]) -> str | None:
     if unknown or not verdicts:
         return None
     return "No difference between DLA and GPU is shown"
+
+
+_DECIDED = ("first", "second", "no_difference")
+
+
+def _contradiction(verdict: Verdict, gross: Verdict | None) -> str:
+    """Return what gross energy says, where both are decided and differ; else nothing."""
+    if verdict.goal != "energy" or gross is None or verdict.answer == gross.answer:
+        return ""
+    if verdict.answer not in _DECIDED or gross.answer not in _DECIDED:
+        return ""
+    if gross.better is None:
+        return "no difference in gross energy"
+    return _claim(gross, "gross energy")
 
 
 def _claim(verdict: Verdict, noun: str) -> str:

@@ -34,6 +34,7 @@ from ..measure.report import Figure
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures, gate_figures, load_figures, zone_figures
 from ..measure.verdict_text import (
+    EnergyKind,
     GoalOfRuns,
     Verdict,
     conclusion_of,
@@ -193,7 +194,7 @@ def _lines_of(columns: Mapping[str, Sequence[float]]) -> dict[str, ChartLine]:
         for core, column in by_core(signal, columns).items():
             lines[f"ratio/{core}:{source}"] = ChartLine("dla", f"{core.upper()} {label}", column)
     for core, (_, column) in gate_figures(columns).items():
-        lines[f"on/{core}"] = ChartLine("dla", f"{core.upper()} on (gate)", column, is_gate=True)
+        lines[f"on/{core}"] = ChartLine("dla", f"{core.upper()} switched on", column, is_gate=True)
     for zone, (_, column) in zone_figures(columns).items():
         lines[f"celsius/{zone}"] = ChartLine("temperature", zone, column)
     for name, (signal, label) in _MEMORY.items():
@@ -346,7 +347,8 @@ _LOAD_STEP = 0.01
 # Flags that every run has, or that say nothing of a figure's worth.
 _QUIET = frozenset({"simulated", "late_samples"})
 _GOALS: dict[GoalOfRuns, str] = {
-    "latency": "latency_seconds", "energy": "joules", "gpu": "gpu_ratio",
+    "latency": "latency_seconds", "energy": "joules", "gross_energy": "gross_joules",
+    "gpu": "gpu_ratio",
 }  # fmt: skip
 _Run: TypeAlias = Mapping[str, Any]
 
@@ -369,6 +371,7 @@ class _Entry(BaseModel):
     """One workload of a model on one device, with the means of its runs.
 
     ``known`` has the values in each mean, by goal: energy may be withheld in some runs.
+    ``gross_joules`` stands beside a net energy only.
     """
 
     workload: str
@@ -379,6 +382,7 @@ class _Entry(BaseModel):
     flags: Mapping[str, int]
     latency_seconds: Figure | None
     joules: Figure | None
+    gross_joules: Figure | None
     gpu_ratio: Figure | None
     dla: tuple[str, float] | None
     known: Mapping[str, Sequence[float]]
@@ -426,7 +430,7 @@ def _compared(model: str, batch: int, runs: Sequence[_Run]) -> dict[str, Any]:
     conditions = max(runs, key=itemgetter("started"))["conditions"]
     equal = [run for run in runs if run["conditions"] == conditions]
     has_net = any(run["net_joules_per_inference"] is not None for run in equal)
-    kind = "net" if has_net else "gross"
+    kind: EnergyKind = "net" if has_net else "gross"
     entries = []
     for _, group in groupby(equal, itemgetter("workload", "device")):
         entries.append(_entry([*group], kind))
@@ -436,7 +440,7 @@ def _compared(model: str, batch: int, runs: Sequence[_Run]) -> dict[str, Any]:
             entry.gpu_freed = difference(on_gpu[1].mean, entry.gpu_ratio)
     verdicts = []
     for goal in _GOALS:
-        verdict = _verdict(goal, entries)
+        verdict = _verdict(goal, entries, kind)
         if verdict is not None:
             verdicts.append(verdict)
     return {
@@ -457,6 +461,7 @@ def _entry(runs: Sequence[_Run], kind: str) -> _Entry:
     newest = max(runs, key=itemgetter("started"))
     latency = present(run["p50_seconds"] for run in runs)
     joules = [_joules(run, kind) for run in runs]
+    gross = [_joules(run, "gross") for run in runs] if kind == "net" else []
     gpu = present(_mean_load(run, "gpu") for run in runs)
     flags: Counter[str] = Counter()
     for run in runs:
@@ -470,11 +475,13 @@ def _entry(runs: Sequence[_Run], kind: str) -> _Entry:
         flags=flags,
         latency_seconds=mean_of_rounds(latency),
         joules=mean_energy(joules),
+        gross_joules=mean_energy(gross),
         gpu_ratio=mean_of_rounds(gpu, floor=_LOAD_STEP / 2),
         dla=_dla_use(newest["device"], runs),
         known={
             "latency": latency,
             "energy": [figure.value for figure in present(joules)],
+            "gross_energy": [figure.value for figure in present(gross)],
             "gpu": gpu,
         },
     )
@@ -531,7 +538,7 @@ def _best(
     )
 
 
-def _verdict(goal: GoalOfRuns, entries: Sequence[_Entry]) -> Verdict | None:
+def _verdict(goal: GoalOfRuns, entries: Sequence[_Entry], energy: EnergyKind) -> Verdict | None:
     """Return the best DLA against the best GPU entry, as ``measure.winner`` judges them."""
     best_gpu, best_dla = _best(entries, "gpu", goal), _best(entries, "dla", goal)
     if best_gpu is None or best_dla is None:
@@ -549,4 +556,5 @@ def _verdict(goal: GoalOfRuns, entries: Sequence[_Entry]) -> Verdict | None:
         dla_value=dla_side.mean.value,
         gpu_value=gpu_side.mean.value,
         less_on_dla=judgement.gap,
+        energy=energy,
     )

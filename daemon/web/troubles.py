@@ -85,7 +85,8 @@ def _hot_zones(snapshot: Snapshot) -> Iterator[Trouble]:
     for zone, celsius in signals.TEMPERATURE.by_label(snapshot.values).items():
         trip = snapshot.trips_celsius.get((zone, "critical"))
         if trip is not None and celsius > trip - NEAR_TRIP_CELSIUS:
-            text = f"{zone} is at {celsius:.1f} °C; the board shuts down at {trip:.1f} °C"
+            left = f"{trip - celsius:.1f} °C below" if celsius < trip else "at"
+            text = f"{zone} is at {celsius:.1f} °C, {left} shutdown ({trip:.1f} °C)"
             yield Trouble("TegraTemperatureCritical", "critical", text, "heat", zone)
 
 

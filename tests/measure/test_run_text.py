@@ -14,7 +14,8 @@ from tegrascope.daemon.measure.report import (
     Temperature,
     Utilization,
 )
-from tegrascope.daemon.measure.run_text import Row, run_line, run_rows
+from tegrascope.daemon.measure.run_text import Row, half_of, run_line, run_rows
+from tegrascope.parsers.inference.placement import Built, Placement
 
 RUN = RunReport(
     run_id="0193",
@@ -50,7 +51,7 @@ def test_unknown_value_has_no_row():
 
 def test_number_unit_and_interval_are_apart():
     rows = run_rows(RUN.model_copy(update={"energy": ENERGY}))
-    assert Row("energy", "80.0", "J", "± 2.5 %") in rows
+    assert Row("gross energy (whole module)", "80.0", "J", "± 2.5 %") in rows
     assert Row("throughput", "20.0", "inputs/s") in rows
     assert Row("module power", "4.00", "W") in rows
 
@@ -60,35 +61,35 @@ def test_gross_energy_has_the_offset_of_the_sensors_beside_it():
     each = {"joules_per_unit": 0.25, "net_joules_per_unit": 0.1, "offset_joules": 8.0}
     told = texts(unit="query", units=320.0, energy=ENERGY.model_copy(update=each))
     offset = "offset of the sensors, the same in every run"
-    assert told["energy"] == f"80.0 J ± 2.5 %, ± 8.00 J {offset}"
-    assert told["energy per inference"] == f"200 mJ ± 2.5 %, ± 20.0 mJ {offset}"
-    assert told["energy per unit"] == f"250 mJ per query (no interval), ± 25.0 mJ {offset}"
-    assert offset not in told["net energy"] + told["net energy per unit"]
+    assert told["gross energy (whole module)"] == f"80.0 J ± 2.5 %, ± 8.00 J {offset}"
+    assert told["gross energy per inference"] == f"200 mJ ± 2.5 %, ± 20.0 mJ {offset}"
+    assert told["gross energy per unit"] == f"250 mJ per query (no interval), ± 25.0 mJ {offset}"
+    assert offset not in told["net energy (above idle)"] + told["net energy per unit"]
 
 
 def test_energy_without_an_interval_says_so():
     unsure = ENERGY.model_copy(update={"gross_interval": None})
-    assert texts(energy=unsure)["energy"] == "80.0 J (no interval)"
+    assert texts(energy=unsure)["gross energy (whole module)"] == "80.0 J (no interval)"
 
 
 def test_withheld_net_energy_has_its_reason():
     changes = {"net_joules": None, "net_reason": "idle power is not known"}
     told = texts(energy=ENERGY.model_copy(update=changes))
-    assert told["net energy"] == "withheld: idle power is not known"
+    assert told["net energy (above idle)"] == "withheld: idle power is not known"
 
 
 def test_rails_without_a_total_are_listed():
     told = texts(energy=ENERGY.model_copy(update={"gross_joules": None}))
     assert told["rails, no module total"] == "VDD_IN 4.00 W"
-    assert "energy" not in told
+    assert "gross energy (whole module)" not in told
 
 
 def test_energy_of_a_unit_names_the_unit():
     limits = Interval(low=0.24, high=0.26)
     each = {"joules_per_unit": 0.25, "joules_per_unit_interval": limits, "net_joules_per_unit": 0.1}
     told = texts(unit="query", units=320.0, energy=ENERGY.model_copy(update=each))
-    assert told["units"] == "320 queries"
-    assert told["energy per unit"] == "250 mJ per query ± 4.0 %"
+    assert told["units of work"] == "320 queries"
+    assert told["gross energy per unit"] == "250 mJ per query ± 4.0 %"
     assert told["net energy per unit"] == "100 mJ per query (no interval)"
 
 
@@ -116,6 +117,19 @@ def test_energy_by_one_series_says_what_it_cannot_see():
         assert "in step" not in run_line(run.model_copy(update={"energy": other}))
 
 
+def test_placement_and_largest_uncertainty_are_words():
+    placement = Placement(verdict="dla_plus_reformat")
+    wandering = ENERGY.model_copy(update={"largest_uncertainty": "idle_wander"})
+    told = texts(built=Built(placement=placement), energy=wandering)
+    assert told["placement"] == "on the DLA, the GPU only reformats tensors (dla_plus_reformat)"
+    assert told["largest uncertainty"] == "idle power is not constant"
+
+
+def test_half_of_an_interval_has_no_digits_that_nobody_measured():
+    assert half_of(Figure.around(1.0, 0.000037)) == "± < 0.1 %"
+    assert half_of(Figure.around(1.0, 0.0123)) == "± 1.2 %"
+
+
 def test_line_of_the_log_has_the_headline_figures_in_the_same_words():
     changes = {
         "energy": ENERGY,
@@ -124,7 +138,7 @@ def test_line_of_the_log_has_the_headline_figures_in_the_same_words():
         "lock_in": LockInReport(seconds=300, joules_per_piece=Figure(value=0.01)),
     }
     assert run_line(RUN.model_copy(update=changes)) == (
-        "resnet on dla0: ok · inferences 400 · energy per inference 200 mJ ± 2.5 %"
+        "resnet on dla0: ok · inferences 400 · gross energy per inference 200 mJ ± 2.5 %"
         " · energy per piece, saturated 10.0 mJ · flags not_steady · others on a DLA trtexec"
         " · run 0193"
     )

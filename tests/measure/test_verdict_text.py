@@ -22,13 +22,30 @@ def verdict(goal, gpu, dla, answer=None, half=0.0):
     [
         (
             [("latency", 0.003, 0.017), ("energy", 0.063, 0.1134), ("gpu", 0.9, 0.01)],
-            "On the DLA: 80 % more energy, 5.7 times the time, GPU free",
+            "On the DLA: 80 % more net energy, 5.7 times the time, GPU free",
         ),
         ([("gpu", 0.1, 0.4)], "On the DLA: 30.0 points more GPU load"),
-        ([("energy", -0.001, 0.02)], "On the DLA: more energy"),
+        ([("energy", -0.001, 0.02)], "On the DLA: more net energy"),
         (
             [("latency", 1.0, 2.0), ("energy", 1.0, 2.0, "not_sure")],
-            "On the DLA: 2.0 times the time, energy not known yet",
+            "On the DLA: 2.0 times the time, net energy not known yet",
+        ),
+        (
+            [("energy", 0.271, 0.166), ("gross_energy", 0.365, 0.383), ("latency", 1.0, 2.0)],
+            "On the DLA: 39 % less net energy but 4.9 % more gross energy, 2.0 times the time",
+        ),
+        (
+            [("energy", 3.0, 2.0), ("gross_energy", 4.0, 4.1, "no_difference")],
+            "On the DLA: 33 % less net energy but no difference in gross energy",
+        ),
+        (
+            [("energy", 3.0, 3.0, "no_difference"), ("gross_energy", 4.0, 5.0)],
+            "On the DLA: 25 % more gross energy",
+        ),
+        ([("energy", 3.0, 2.0), ("gross_energy", 4.0, 3.0)], "On the DLA: 33 % less net energy"),
+        (
+            [("energy", 3.0, 2.0), ("gross_energy", 4.0, 5.0, "not_sure")],
+            "On the DLA: 33 % less net energy",
         ),
         ([("latency", 1.0, 1.0, "no_difference")], "No difference between DLA and GPU is shown"),
         ([("latency", 1.0, 2.0, "too_few_runs")], None),
@@ -50,6 +67,11 @@ def test_conclusion_names_only_what_is_decided(verdicts, words):
 )
 def test_sentence_of_each_answer(answer, words):
     assert sentence_of(verdict("latency", 1.0, 2.0, answer, half=2.0)) == words
+
+
+def test_interval_that_prints_as_one_value_is_a_share():
+    words = sentence_of(verdict("latency", 1.0, 15.0, half=0.001))
+    assert words == "14.0 s more on the DLA (± < 0.1 %)"
 
 
 def test_unsure_difference_says_that_a_run_could_change_it():

@@ -255,9 +255,7 @@ def test_the_answer_is_there(seen):
     panel = next(panels(board))
     assert panel["title"] == "DLA or GPU?"
     (table,) = (one for one in DASHBOARDS if one.uid == "tegrascope-dla-or-gpu")
-    (verdict,) = (
-        one for one in table.rows[0].panels[0].columns if one.title == "Verdict by gross energy"
-    )
+    (verdict,) = (one for one in table.rows[0].panels[0].columns if one.title == "Verdict (gross)")
     target = next(one for one in panel["targets"] if one["refId"] == verdict.source)
     found = answer(seen, filled(target["expr"], everything(board)), True)
     words = {str(word.value): word.text for word in verdict.words}

@@ -134,6 +134,20 @@ def test_page_tells_the_whole_record(board, show, width, dark):
     assert {url for url in tab.asked if not url.startswith(board.url)} == set()
 
 
+def test_legends_tell_the_means_of_the_run(board, show):
+    """What the board did after it is not told as of the run; its colours are those of all pages."""
+    board.fill(lambda ago: telemetry(0) | {"gpu.utilization_ratio": 0.5 * (ago > 30)}, 60, 0, 0.5)
+    board.finish(58, 2, workload="first", device="gpu")
+    made = board.finish(50, 20)
+    board.live.set_workloads({"first": "gpu", "resnet": "dla0"})
+    tab = open_run(show, board, made)
+    legend = "[...document.querySelectorAll('#load .legend button')].map(b => b.innerText).join()"
+    tab.wait_for(f"({legend}).replaceAll('\u00a0', ' ').includes('GPU 50 %')")
+    assert "means of the steady phase" in tab.run("document.querySelector('#cursor').innerText")
+    assert tab.run("document.querySelector('#lanes a').className").split()[1] == "shade1"
+    assert "steady" in tab.run("document.querySelector('#power svg').textContent")
+
+
 def test_misses_of_a_deadline_have_the_flags_that_held_then(board, show):
     board.fill(telemetry, 60, 1, 0.5)
     deadline = {
@@ -177,9 +191,9 @@ def test_energy_per_unit_is_on_both_pages(board, show):
     )
     tab = open_run(show, board, made)
     for row in (
-        "units 1960.5 tokens units per second 98.0 tokens/s",
-        "energy per unit 250 mJ per token ± 4.0 %, ± 37.5 mJ offset of the sensors, the same in"
-        " every run net energy per unit 125 mJ per token",
+        "units of work 1960.5 tokens units per second 98.0 tokens/s",
+        "gross energy per unit 250 mJ per token ± 4.0 %, ± 37.5 mJ offset of the sensors, the same"
+        " in every run net energy per unit 125 mJ per token",
     ):
         assert row in text(tab, "figures")
     assert "inference is withheld: fewer than 200 inferences." in text(tab, "energy")
@@ -193,7 +207,7 @@ def test_energy_per_unit_is_on_both_pages(board, show):
     tab = show(board.url)
     for place in ("#runs", "#workloads"):
         found = f"document.querySelector('{place}').innerText"
-        tab.wait_for(f"{found}.replaceAll('\u00a0', ' ').includes('250 mJ per token')")
+        tab.wait_for(f"{found}.replaceAll('\u00a0', ' ').includes('250 mJ gross per token')")
     assert tab.complaints == []
 
 

@@ -62,7 +62,7 @@ def test_stretch_of_time_shows_each_run_at_a_click(filled, open_file, width, dar
     tab.run("[...document.querySelectorAll('tbody th a')].at(-1).click()")
     tab.wait_for("document.querySelector('#latency')")
     assert "p99.9 9.00 ms" in text(tab, "latency")
-    assert "energy per inference 60.0 mJ ± 5.0 %" in text(tab, "figures")
+    assert "gross energy per inference 60.0 mJ ± 5.0 %" in text(tab, "figures")
     assert "not_steady" in text(tab, "flags")
     tab.run("document.querySelector('#lanes a[data-run]').dispatchEvent(new MouseEvent('click'))")
     tab.wait_for("!document.querySelector('#latency')")
@@ -77,7 +77,7 @@ def test_report_has_the_conclusion_of_the_status_page(filled, open_file):
     filled.store.flush()
     tab = open_file(page_since(History(filled.store.path), 3600, SYSTEM_CLOCK.wall_ns()))
     words = tab.run("document.querySelector('.conclusion').innerText")
-    assert words == "On the DLA: 85 % more energy, 5.7 times the time, GPU free"
+    assert words == "On the DLA: 85 % more net energy, 5.7 times the time, GPU free"
     check_is_whole(tab)
 
 

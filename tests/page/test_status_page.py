@@ -1,6 +1,7 @@
 """The status page in a real browser: what is known is drawn, as it comes, for every reader."""
 
 import base64
+import itertools
 import re
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -102,7 +103,7 @@ def test_figures_are_those_of_the_samples(busy, show):
     assert tab.run(told("VDD_CPU_CV")) == "4.00 W"
     assert tab.run(told("CPU")) in ("20 %", "4.00 W")
     assert tab.run(told("DLA0 busy (ftrace)")) == "75 %"
-    assert tab.run(told("DLA0 on (gate)")) == "100 %"
+    assert tab.run(told("DLA0 switched on")) == "100 %"
     tab.run("document.querySelector('#power details').open = true")
     row = "document.querySelector('#power tbody tr')?.innerText.replace(/\\u00a0/g, ' ') ?? ''"
     words = wait_live(busy, tab, f"({row}).startsWith('module\\t12.0 W') && ({row})")
@@ -456,9 +457,9 @@ def test_card_answers_dla_or_gpu(board, show, width):
     tab = show(board.url, width=width)
     card = " ".join(tab.wait_for(text(".card")).split())
     for words in (
-        "On the DLA: 50 % less energy, 2.5 times the time, 80.0 points less GPU load",
+        "On the DLA: 50 % less net energy, 2.5 times the time, 80.0 points less GPU load",
         "Time 3.00 ms more on the DLA (",
-        "Net energy 15.0 mJ less on the DLA (",
+        "Net energy (above idle) 15.0 mJ less on the DLA (",
         "5.00 ms",
         "15.0 mJ",
         "busy 80.0 %",
@@ -478,12 +479,12 @@ def test_card_answers_dla_or_gpu(board, show, width):
         (
             (3, 67, 0.9),
             (17, 124, 0.01),
-            "On the DLA: 85 % more energy, 5.7 times the time, GPU free",
+            "On the DLA: 85 % more net energy, 5.7 times the time, GPU free",
         ),
         (
             (5, 67, 0.9),
             (4, 30, 0.0),
-            "On the DLA: 55 % less energy, 20 % less time, GPU free",
+            "On the DLA: 55 % less net energy, 20 % less time, GPU free",
         ),
         ((3, 30, 0.5), (3, 30, 0.5), "No difference between DLA and GPU is shown"),
     ],
@@ -517,7 +518,7 @@ def test_heading_says_what_will_stand_there_and_when(board, show):
     card = tab.wait_for(f"{text('.card')}.includes('DLA0 2 of 3') && {text('.card')}")
     assert "GPU 3 of 3 runs;" in card
     board.finish(70, 1, workload="b", device="dla0", **figures(17, 124, 0.0))
-    tab.wait_for(f"{text('.card .conclusion')}.startsWith('On the DLA: 85 % more energy')")
+    tab.wait_for(f"{text('.card .conclusion')}.startsWith('On the DLA: 85 % more net energy')")
     assert "of 3 runs" not in tab.run(text(".card"))
     assert tab.run(AUDIT) == []
 
@@ -571,10 +572,12 @@ def test_danger_is_marked(board, show):
     troubles = tab.wait_for(text("#troubles"))
     # One cause is one line: its parts are a click away.
     assert "critical" in troubles.lower()
-    assert "cpu is at 103.0 °C; the board shuts down at 104.5 °C since " in troubles
+    assert "cpu is at 103.0 °C, 1.5 °C below shutdown (104.5 °C) since " in troubles
     assert "2 signs of heat" in troubles
     assert tab.run("document.querySelector('#troubles a').hash") == "#temperature"
-    tab.run("document.querySelector('#troubles details').open = true")
+    # The other signs of a critical trouble are shown without a click.
+    assert tab.run("document.querySelector('#troubles details').open")
+    assert re.search(r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC.\d\d:\d\d, a moment ago", troubles)
     assert "throttled by gpu_thermal now since " in tab.run(text("#troubles"))
     hottest = " ".join(tab.run(text("#vitals li:last-child.bad")).split())
     assert hottest == "hottest: cpu 103.0 °C shuts down at 104.5 °C"
@@ -610,7 +613,7 @@ def test_page_goes_on_without_a_store(busy, show):
 def test_limit_far_away_is_told_and_not_drawn(busy, show):
     busy.live.update(limits=Limits(power_watts=60))
     tab = show(busy.url)
-    tab.wait_for(f"{text('#power figcaption')} === 'Power, W · budget 60.0 W'")
+    tab.wait_for(f"{text('#power figcaption')} === 'Power, W · configured budget 60.0 W'")
     assert tab.run("document.querySelectorAll('#power .mark').length") == 0
 
 
@@ -666,6 +669,44 @@ def test_time_axis_begins_with_the_data(board, show):
     first = float(tab.wait_for(f"{path('ratio/gpu')}.match(/M([\\d.]+)/)[1]"))
     width = tab.run("document.querySelector('#power svg').clientWidth")
     assert first < 56 + 0.1 * width
+
+
+def test_short_recording_says_when_it_began(board, show):
+    """Its axis is shorter than the chosen time; no label of it is pushed from its place."""
+    board.fill(telemetry, 60, 0.5, 0.5)
+    tab = show(board.url)
+    tab.wait_for(f"{text('#range')}.startsWith('recording began ')")
+    tab.wait_for(path("ratio/gpu"))
+    labels = "[...document.querySelectorAll('#power svg text.time')]"
+    places = tab.run(f"{labels}.map(one => Number(one.getAttribute('x')))")
+    steps = [b - a for a, b in itertools.pairwise(places)]
+    assert len(steps) > 1
+    assert max(steps) - min(steps) < 1
+    width = tab.run("document.querySelector('#power svg').clientWidth")
+    ends = f"{labels}.map(one => one.getBBox().x + one.getBBox().width)"
+    assert max(tab.run(ends)) <= width + 1
+
+
+def test_sensor_and_core_without_power_are_off(board, show):
+    """A share of time with power beside a load would be read as a load."""
+    board.interval = 60.0
+    powered = {"dla.1.powered_ratio": 0.0}
+    board.fill(lambda _: telemetry(0) | powered | {"temperatures_celsius.cv0": 70.0}, 30, 10, 1.0)
+    board.fill(lambda _: telemetry(0) | powered, 9, 0, 1.0)
+    tab = show(board.url)
+    assert "DLA1 off" in " ".join(tab.wait_for(text("#vitals")).split())
+    tab.wait_for(path("celsius/cv0"))
+    tab.run("document.querySelector('#temperature .stage').focus()")
+    tab.press("End", 35)
+    tab.wait_for(f"{told('cv0')} === 'sensor off'")
+
+
+def test_lines_in_one_place_can_both_be_seen(board, show):
+    board.fill(lambda _: telemetry(0) | {"temperatures_celsius.tj": 45.0}, 30, 0, 1.0)
+    tab = show(board.url)
+    tab.wait_for(path("celsius/tj"))
+    same = "document.querySelectorAll('#temperature path.curve.dashed').length"
+    assert tab.run(same) == 1
 
 
 def test_workloads_have_a_row_and_a_filter(board, show):

@@ -69,7 +69,7 @@ def read(tab, place, click=None):
 
 def test_which_is_better_and_by_how_much(page):
     words = read(page, ".card .conclusion", "nav a[href='#models-title']")
-    assert words == "On the DLA: 85 % more energy, 5.7 times the time, GPU free"
+    assert words == "On the DLA: 85 % more net energy, 5.7 times the time, GPU free"
     assert "14.0 ms more on the DLA" in page.run(text(".card .verdicts"))
 
 
@@ -80,7 +80,7 @@ def test_is_it_hot(page):
 
 def test_what_is_wrong_and_since_when(page):
     words = read(page, "#troubles")
-    assert "cpu is at 103.0 °C; the board shuts down at 104.5 °C since " in words
+    assert "cpu is at 103.0 °C, 1.5 °C below shutdown (104.5 °C) since " in words
     assert "the last 2 runs of c failed: no engine since " in words
 
 

@@ -27,10 +27,18 @@ from .pages import Page, check_asks_for_nothing, saved_in
 @pytest.fixture
 def result():
     """A bench of a model with a name that would break a careless page."""
-    told = {"gross": 80.0, "net": 40.0, "half": 1.0, "gpu": 0.92}
+    return bench_of((80.0, 40.0), (80.0, 40.0))
+
+
+def bench_of(on_gpu, on_dla):
+    """Return a bench in which the rounds of each device have these gross and net joules."""
+
+    def told(joules):
+        return {"gross": joules[0], "net": joules[1], "half": 1.0, "gpu": 0.92}
+
     rounds = {
-        "gpu": [report("gpu", 3.0, at, **told) for at in (0, 36)],
-        "dla0": [report("dla0", 17.0, at, **told) for at in (12, 24)],
+        "gpu": [report("gpu", 3.0, at, **told(on_gpu)) for at in (0, 36)],
+        "dla0": [report("dla0", 17.0, at, **told(on_dla)) for at in (12, 24)],
     }
     entries = [
         Measured(
@@ -90,6 +98,28 @@ def test_page_is_valid_and_asks_for_nothing(result):
     check_asks_for_nothing(text, page)
 
 
+def test_page_begins_with_the_board_and_what_was_asked_for(result):
+    board = result.environment.model_copy(update={"board": "orin-nx", "power_mode": "MAXN"})
+    page = Page(report_page(result.model_copy(update={"environment": board}), samples))
+    words = " ".join(page.words["p"])
+    assert "orin-nx · power mode MAXN · batch 1 · precision " in words
+    assert any("median latency, shorter is better" in one for one in page.words["h3"])
+    assert any("inputs, longer is better" in one for one in page.words["h3"])
+
+
+@pytest.mark.parametrize(
+    ("on_dla", "words"),
+    [
+        ((20.0, 5.0), "53 % less net energy but 42 % more gross energy"),
+        ((10.0, 5.0), "53 % less net energy, 5.7 times"),
+    ],
+)
+def test_conclusion_names_gross_energy_where_it_disagrees(on_dla, words):
+    page = Page(report_page(bench_of((80.0, 60.0), on_dla), samples))
+    (conclusion,) = [one for one in page.words["p"] if one.startswith("On the DLA: ")]
+    assert words in conclusion
+
+
 def test_page_says_that_it_is_simulated(result):
     assert "Simulated:" in report_page(result, samples)
     real = result.model_copy(update={"is_simulated": False})
@@ -104,7 +134,7 @@ def test_page_holds_the_rounds_and_the_telemetry_of_all_of_them(result):
     assert [band[2] for band in timeline["bands"]] == ["gpu", "dla0", "dla0", "gpu"]
     (part,) = timeline["series"]["parts"]
     labels = [line["label"] for line in part["lines"]]
-    assert labels == ["VDD_IN", "GPU", "DLA0 on (gate)", "tj"]
+    assert labels == ["VDD_IN", "GPU", "DLA0 switched on", "tj"]
     watts = [means[0] for _, means, _ in part["rows"]]
     assert sum(watts) / len(watts) == pytest.approx(8.0, abs=0.1)
     assert timeline["total_rails"] == list(result.models[0].rounds[0].energy.total_rails)

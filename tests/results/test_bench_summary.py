@@ -343,7 +343,7 @@ def test_machine_that_was_busy_or_slowed_is_told():
 def test_table_shows_unknown_values_as_a_dash_or_not_at_all(orin):
     rows = rows_of(orin.accelerators)
     assert rows["GPU freed"] == ("–", "90.0 points")
-    assert rows["energy per inference, net"][0].startswith("10.0 mJ ± ")
+    assert rows["energy per inference, net (above idle)"][0].startswith("10.0 mJ ± ")
     assert "placement" not in rows
     assert "device span p50" not in rows
     assert "status" not in rows
@@ -355,8 +355,8 @@ def test_table_shows_placement_and_precision():
         requested_precision="int8", layer_types={"fp16": 2, "int8": 9}, placement=placement
     )
     rows = rows_of([result(built=built)])
-    assert rows["placement"] == ("mixed",)
-    assert rows["  its layers"] == ("2 DLA, 1 GPU",)
+    assert rows["placement"] == ("layers on both, DLA and GPU (mixed)",)
+    assert rows["  layers by place"] == ("DLA 2, GPU 1",)
     assert rows["built as"] == ("int8 9, fp16 2 (int8 asked)",)
 
 

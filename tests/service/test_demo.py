@@ -56,7 +56,7 @@ def test_each_card_has_the_conclusion_of_the_exact_energy(start):
             for verdict in found.get(model, {"verdicts": ()})["verdicts"]:
                 verdicts[model, verdict["goal"]] = verdict
         decided = all(one["answer"] != "too_few_runs" for one in verdicts.values())
-        return verdicts if decided and len(verdicts) == 3 * len(MODELS) else None
+        return verdicts if decided and len(verdicts) == 4 * len(MODELS) else None
 
     verdicts = daemon.wait_for(answers, 400)
     for model in MODELS:
@@ -66,6 +66,8 @@ def test_each_card_has_the_conclusion_of_the_exact_energy(start):
         assert energy["better"].rstrip("0") == best
         assert energy["gpu_value"] == pytest.approx(by_device["gpu"][0], rel=0.05)
         assert energy["dla_value"] == pytest.approx(by_device["dla"][0], rel=0.05)
+        gross = verdicts[model, "gross_energy"]
+        assert gross["dla_value"] == pytest.approx(by_device["dla"][1], rel=0.05)
         assert verdicts[model, "latency"]["better"] == "gpu"
         assert verdicts[model, "gpu"]["better"] == "dla0"
     for run in daemon.runs(outcome="ok"):

@@ -98,7 +98,7 @@ print('tegrascope: inferences=4'); print('tegrascope: frames=9', end='')"""
     ]
     report = json.loads(path.read_text())
     assert (report["unit"], report["units"], report["inferences"]) == ("token", 31.5, 4)
-    assert {"inferences 4", "units 31.5 tokens"} <= rows(told.stderr)
+    assert {"inferences 4", "units of work 31.5 tokens"} <= rows(told.stderr)
     assert b"frames=N is not counted" in told.stderr
 
 
@@ -107,7 +107,7 @@ def test_process_left_behind_does_not_hold_the_units(tmp_path):
     script = "yes & echo $! > pid; echo tegrascope: tokens=5"
     told = execute(*SIMULATED, "--unit", "token", "--", "sh", "-c", script, cwd=tmp_path)
     assert told.returncode == 0
-    assert "units 5 tokens" in rows(told.stderr)
+    assert "units of work 5 tokens" in rows(told.stderr)
     until(lambda: not is_running(int((tmp_path / "pid").read_text())))
 
 
@@ -167,7 +167,13 @@ def test_report_has_energy_of_the_programs_time(tmp_path):
     assert report.energy.gross_joules_per_inference is None  # one second is too short to say
     assert "insufficient_samples" in report.quality
     assert {f"run {report.run_id}", "inferences 500"} <= words
-    labels = ("energy", "net energy", "module power", "idle power", "load")
+    labels = (
+        "gross energy (whole module)",
+        "net energy (above idle)",
+        "module power",
+        "idle power",
+        "load",
+    )
     for label in labels:
         assert any(row.startswith(f"{label} ") for row in words), label
     run, *_ = History(state / "tegrascope.db").runs()

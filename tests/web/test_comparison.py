@@ -78,6 +78,24 @@ def test_difference_beyond_the_interval_has_a_winner(runs):
     assert better == {"latency": "gpu", "energy": "dla0", "gpu": "dla0"}
 
 
+def test_gross_energy_that_names_another_device_is_in_the_conclusion(runs):
+    """A slow device holds the board awake for longer: less is added, and more is used."""
+    for wobble in (0.0, 0.001, -0.001):
+        for device, net, gross in (("gpu", 0.27, 0.365), ("dla0", 0.166, 0.383)):
+            energy = {}
+            for kind, value in (("net", net + wobble), ("gross", gross + wobble)):
+                energy[f"{kind}_joules_per_inference"] = value
+                ends = {"low": value - 0.001, "high": value + 0.001}
+                energy[f"{kind}_joules_per_inference_interval"] = ends
+            runs.add(device, 2.0, energy=energy)
+    (model,) = runs.compare()
+    better = {one["goal"]: one["better"] for one in model["verdicts"]}
+    assert (better["energy"], better["gross_energy"]) == ("dla0", "gpu")
+    assert "39 % less net energy but 4.9 % more gross energy" in model["conclusion"]
+    dla, _ = model["entries"]
+    assert dla["gross_joules"]["value"] == pytest.approx(0.383)
+
+
 def test_models_with_an_answer_come_first(runs):
     for device in ("gpu", "dla0"):
         for _ in range(3):

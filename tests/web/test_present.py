@@ -54,12 +54,14 @@ def test_healthy_board_has_no_trouble(board):
     assert board.troubles() == []
 
 
-@pytest.mark.parametrize(("celsius", "is_hot"), [(101.4, False), (101.6, True)])
-def test_zone_near_its_shutdown_is_critical(board, celsius, is_hot):
+@pytest.mark.parametrize(
+    ("celsius", "words"), [(101.4, None), (101.6, "2.9 °C below"), (105.0, "at")]
+)
+def test_zone_near_its_shutdown_is_critical(board, celsius, words):
     board.live.update(trips_celsius={("cpu", "critical"): 104.5, ("cpu", "hot"): 90.0})
     board.sample(temperatures_celsius__cpu=celsius)
-    expected = [("critical", f"cpu is at {celsius} °C; the board shuts down at 104.5 °C")]
-    assert board.troubles() == (expected if is_hot else [])
+    expected = [("critical", f"cpu is at {celsius} °C, {words} shutdown (104.5 °C)")]
+    assert board.troubles() == ([] if words is None else expected)
 
 
 def test_stale_values_are_no_present_state(board):

@@ -23,7 +23,7 @@ SIDE_BY_SIDE = Row(
         Panel(
             "table",
             "Last good runs",
-            "Median and 99th percentile by the host clock. Energy: gross (whole module), and net"
+            "Median and 99th percentile by the host clock. Energy per inference: gross (whole module), and net"
             " (above idle with the model loaded). An empty cell is withheld or unknown, "
             "never 0.",
             (
@@ -46,8 +46,8 @@ SIDE_BY_SIDE = Row(
                 Column("device", "On"),
                 Column("A", "Median", "s"),
                 Column("B", "p99", "s"),
-                Column("C", "Gross energy / inference", "joule"),
-                Column("D", "Net energy / inference", "joule"),
+                Column("C", "Gross energy", "joule"),
+                Column("D", "Net energy", "joule"),
                 Column("E", "Inputs per second", INPUTS),
                 Column("F", "GPU load", "percentunit"),
             ),

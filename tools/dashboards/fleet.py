@@ -17,7 +17,6 @@ from .parts import (
     Word,
 )
 from .queries import (
-    BELOW_SHUTDOWN,
     DLA_BUSY,
     FRESH,
     HOT,
@@ -113,7 +112,7 @@ STATE = Row(
             "table",
             "Devices",
             "The device with the worst trouble is first. Watch: an alert is pending, or the margin "
-            f"is below {NEAR_SHUTDOWN} °C. Margin: degrees from the hottest zone to its shutdown. "
+            f"to shutdown is below {NEAR_SHUTDOWN} °C. Below shutdown: degrees from the hottest zone to its shutdown. "
             "DLA busy is the load of the busiest core over five minutes, as the "
             "recorded rule has it. A core that works is powered: where its sampled powered share "
             "is less than the busy one, that one is shown. A click opens the device.",
@@ -134,13 +133,13 @@ STATE = Row(
                 Column("instance", "Device", link=_TO_DEVICE),
                 Column("B", "State", words=_TROUBLES),
                 Column("board", "Board"),
-                Column("G", "Margin", BELOW_SHUTDOWN, steps=HOT),
+                Column("G", "Below shutdown", "celsius", steps=HOT),
                 Column("C", "Power", "watt"),
                 Column("D", "GPU", "percentunit"),
                 Column("E", "DLA busy", "percentunit"),
                 Column("F", "DLA powered", "percentunit"),
             ),
-            sort=("-State", "Margin"),
+            sort=("-State", "Below shutdown"),
         ),
         Panel(
             "table",

@@ -1,7 +1,8 @@
 """The answer to "DLA or GPU?": a verdict for each model, and four numbers of the last good runs."""
 
+from .device import WHERE
 from .parts import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Column, Panel, Query, Row, Step, Word
-from .queries import SEL, TRUTH, TRUTH_QUERY, TRUTH_TEXT, at_best, dla_by_gpu, of_model
+from .queries import SEL, at_best, dla_by_gpu, of_model
 
 _ENERGY = dla_by_gpu("energy_joules_per_inference", ',kind="gross"')
 _NET = dla_by_gpu("energy_joules_per_inference", ',kind="net"')
@@ -78,14 +79,14 @@ ANSWER = Row(
                 Query(_ON_DLA),
                 Query(_NET),
             ),
-            width=18,
+            width=24,
             height=8,
             columns=(
                 Column("model", "Model"),
                 Column("batch", "Batch"),
-                Column("A", "Verdict by gross energy", words=_ANSWERS),
-                Column("B", "Gross energy, DLA / GPU", "percentunit", steps=_BELOW_1),
-                Column("F", "Net energy, DLA / GPU", "percentunit", steps=_BELOW_1),
+                Column("A", "Verdict (gross)", words=_ANSWERS),
+                Column("B", "Gross, DLA / GPU", "percentunit", steps=_BELOW_1),
+                Column("F", "Net, DLA / GPU", "percentunit", steps=_BELOW_1),
                 Column("C", "Latency, DLA / GPU", "percentunit", steps=_BELOW_1),
                 Column(
                     "D",
@@ -103,14 +104,6 @@ ANSWER = Row(
             sort=("Model", "Batch"),
             is_large=True,
         ),
-        Panel(
-            "stat",
-            "Telemetry source",
-            TRUTH_TEXT,
-            (TRUTH_QUERY,),
-            width=6,
-            height=8,
-            words=TRUTH,
-        ),
+        *WHERE,
     ),
 )

@@ -34,7 +34,7 @@ LAST_RUN = Row(
         Panel(
             "table",
             "Last good run",
-            "Median of the steady phase, by the host clock. Energy per inference, gross (whole"
+            "Median of the steady phase, by the host clock. Energy is per inference, gross (whole"
             f" module) and net (above idle): {_SHORT[0].lower()}{_SHORT[1:]} If the run is "
             "long ago, the workload does not run, or it fails.",
             (
@@ -54,8 +54,8 @@ LAST_RUN = Row(
                 Column("device", "On"),
                 Column("A", "Median latency", "s"),
                 Column("B", "p99", "s"),
-                Column("C", "Gross energy per inference", "joule"),
-                Column("D", "Net energy per inference", "joule"),
+                Column("C", "Gross energy", "joule"),
+                Column("D", "Net energy", "joule"),
                 Column("E", "Deadline", "s"),
                 Column("F", "Age", "dateTimeFromNow"),
             ),

@@ -20,7 +20,7 @@ from ...daemon.terminal import print_table
 from ...parsers.records import Record
 from ..results.run_table import write_run_csv
 
-_FIGURES = ("p50", "energy per inference", "module power", "flags")
+_FIGURES = ("p50", "gross energy per inference", "module power", "flags")
 
 
 class RunList(Record):
@@ -85,9 +85,9 @@ def _cells(document: Mapping[str, Any]) -> tuple[str, ...]:
     with suppress(ValidationError):
         for row in run_rows(RunReport.model_validate(document)):
             texts[row.label] = row.text
-    if "energy per unit" in texts:
+    if "gross energy per unit" in texts:
         # A run that counts tokens is judged by them; the cell names the unit.
-        texts["energy per inference"] = texts["energy per unit"]
+        texts["gross energy per inference"] = texts["gross energy per unit"]
     return (
         document["run_id"][-8:],
         started.strftime("%Y-%m-%d %H:%M:%S"),

@@ -6,11 +6,14 @@ from ...collectors.worker.outputs import OutputCheck
 from ...daemon.measure.dla import POWERED, SOURCES
 from ...daemon.measure.report import LockInReport
 from ...daemon.measure.run_text import (
+    ABOVE,
     ABSENT,
+    WHOLE,
     celsius,
     joules,
     mebibytes,
     percent,
+    placement_words,
     points,
     rate,
     seconds,
@@ -88,9 +91,11 @@ def _energy_cells(result: AcceleratorResult) -> dict[str, str]:
     for stage, report in result.lock_in_stages.items():
         stages.append(f"{stage} {_saturated(report)}")
     return {
-        "energy per inference, gross": with_half(result.gross_joules_per_inference, joules),
+        f"energy per inference, gross {WHOLE}": with_half(
+            result.gross_joules_per_inference, joules
+        ),
         "  the same by its own counter": with_half(result.counter_joules_per_inference, joules),
-        "energy per inference, net": with_half(result.net_joules_per_inference, joules),
+        f"energy per inference, net {ABOVE}": with_half(result.net_joules_per_inference, joules),
         "energy per inference, saturated": shown(result.lock_in, _saturated),
         "  its stages, alone": "\n".join(stages),
         "module power": with_half(result.mean_watts, watts),
@@ -151,8 +156,8 @@ def _dla(result: AcceleratorResult) -> str:
 
 def _build_cells(result: AcceleratorResult) -> dict[str, str]:
     return {
-        "placement": result.placement or "",
-        "  its layers": _layers(result),
+        "placement": placement_words(result.placement) if result.placement else "",
+        "  layers by place": _layers(result),
         "built as": _precision(result),
         "launched": _launched(result),
         "cold start": _cold_start(result),
@@ -169,9 +174,9 @@ def _layers(result: AcceleratorResult) -> str:
     layers = {
         "DLA": placement.dla_layers,
         "GPU": placement.gpu_layers,
-        "reformat": placement.reformat_layers,
+        "GPU, only reformatting": placement.reformat_layers,
     }
-    return ", ".join(f"{len(names)} {where}" for where, names in layers.items() if names)
+    return ", ".join(f"{where} {len(names)}" for where, names in layers.items() if names)
 
 
 def _precision(result: AcceleratorResult) -> str:

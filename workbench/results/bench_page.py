@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TextIO
 from ...collectors.models.files import BUILTIN_PREFIX
 from ...daemon.measure.blocks import Block as SampleBlock
 from ...daemon.measure.blocks import WindowSlice
+from ...daemon.measure.figures import subtract
 from ...daemon.measure.report import Environment, RunReport
 from ...daemon.measure.run_text import (
     ABSENT,
@@ -21,6 +22,7 @@ from ...daemon.measure.run_text import (
     with_half,
 )
 from ...daemon.measure.verdict_text import GoalOfRuns, Verdict, conclusion_of
+from ...daemon.measure.winner import judge
 from ...daemon.terminal import duration
 from ...parsers.values import DLAS
 from .accelerator_rows import rows_of
@@ -32,6 +34,7 @@ from .records import (
     Caveat,
     Contention,
     Figure,
+    GoalResult,
     LaneTogether,
     ModelResult,
     Placed,
@@ -115,6 +118,11 @@ def _page_head(names: str, result: BenchResult) -> list[Block]:
     took = duration((result.ended_wall_ns - result.started_wall_ns) / 1e9)
     measured = f"Measured {began:%Y-%m-%d %H:%M} UTC, in {took}"
     blocks: list[Block] = [Heading(names, 1), Text(measured, "under")]
+    facts = board_facts(result.environment)
+    asked = result.settings.precision or "not asked for"
+    conditions = [facts["board"], facts["power mode"] and f"power mode {facts['power mode']}"]
+    conditions += [f"batch {result.settings.batch}", f"precision {asked}"]
+    blocks.append(Text(" · ".join(filter(None, conditions)), "under"))
     if result.is_simulated:
         blocks.append(Text(SIMULATED_NOTICE, "notice"))
     if result.is_partial:
@@ -208,7 +216,8 @@ def _bars(model: ModelResult) -> Iterator[Bars]:
             rows.append((device, with_half(figure, goal.show), max(0.0, figure.value) / longest))
         verdict, _, intervals = decided.sentence.partition("; ")
         # What is freed has no bar: the bars are of the figure that decides.
-        yield Bars(f"{verdict} · {goal.figure}", rows, intervals)
+        better = "longer is better" if goal.more_is_better else "shorter is better"
+        yield Bars(f"{verdict} · {goal.figure}, {better}", rows, intervals)
 
 
 _SAME_GOALS: dict[str, GoalOfRuns] = {"latency": "latency", "energy": "energy", "gpu_freed": "gpu"}
@@ -231,14 +240,37 @@ def _conclusion(model: ModelResult) -> str | None:
             continue
         verdict = Verdict(
             goal=same_goal,
-            answer="first",
+            answer="first" if decided.winner == "gpu" else "second",
             better=decided.winner,
             dla_value=values["dla"],
             gpu_value=values["gpu"],
             less_on_dla=Figure(value=values["gpu"] - values["dla"]),
         )
         verdicts.append(verdict)
+        if goal.name == "energy":
+            verdicts += _gross_verdict(model, decided)
     return conclusion_of(verdicts)
+
+
+def _gross_verdict(model: ModelResult, net: GoalResult) -> Iterator[Verdict]:
+    """Yield the verdict on gross energy of the two that were compared by net energy."""
+    figures: dict[str, Figure] = {}
+    for result in model.accelerators:
+        figure = result.gross_joules_per_inference
+        if figure is not None and result.device in (net.winner, net.runner_up):
+            figures["gpu" if result.device == "gpu" else "dla"] = figure
+    if len(figures) < 2:
+        return
+    gap = subtract(figures["gpu"], figures["dla"])
+    answer = judge(gap)
+    yield Verdict(
+        goal="gross_energy",
+        answer=answer,
+        better={"first": "gpu", "second": "dla"}.get(answer),
+        dla_value=figures["dla"].value,
+        gpu_value=figures["gpu"].value,
+        less_on_dla=gap,
+    )
 
 
 def _published_of(model: ModelResult, published: Sequence[Beside]) -> list[Beside]:

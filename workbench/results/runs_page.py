@@ -58,9 +58,7 @@ def _conclusions(models: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
         yield Text(model["conclusion"] or "No conclusion yet", "conclusion")
         sentences = []
         for verdict in model["verdicts"]:
-            noun = noun_of(verdict["goal"])
-            if verdict["goal"] == "energy":
-                noun = f"{model['energy']} {noun}"
+            noun = noun_of(verdict["goal"], verdict["energy"])
             sentences.append((noun, verdict["sentence"]))
         yield Items(sentences)
 

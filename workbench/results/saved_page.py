@@ -117,8 +117,8 @@ def _band(run: RunReport, offset_ns: int | None) -> list[object]:
 
 # As many as a laptop shows and a sheet of paper holds; a run's own page has the rest.
 _FIGURES = (
-    *("p50", "p99", "energy per inference", "net energy per inference", "energy per unit"),
-    *("module power", "hottest", "flags"),
+    *("p50", "p99", "gross energy per inference", "net energy per inference"),
+    *("gross energy per unit", "module power", "hottest", "flags"),
 )
 
 

@@ -34,7 +34,7 @@ from ...daemon.measure.report import (
     RunTelemetry,
     Span,
 )
-from ...daemon.measure.run_text import joules, percent, points, rate, seconds
+from ...daemon.measure.run_text import ABOVE, ends_of, joules, percent, points, rate, seconds
 from ...daemon.measure.utilization import clock_figures
 from ...daemon.measure.winner import judge
 from ...parsers.inference.events import StageName
@@ -411,7 +411,7 @@ class Goal(NamedTuple):
     more_is_better: bool = False
 
 
-_ENERGY = "net energy per inference"
+_ENERGY = f"net energy {ABOVE} per inference"
 GOALS = (
     Goal("latency", "Latency", "median latency", lambda r: r.latency_seconds, seconds, seconds),
     Goal("energy", "Energy", _ENERGY, lambda r: r.net_joules_per_inference, joules, joules),
@@ -482,9 +482,9 @@ def decide(
     interval, width = None, "the interval is not known"
     if gap.low is not None and gap.high is not None:
         interval = Interval(low=gap.low, high=gap.high)
-        what = "the difference" if paired is None else "the difference within rounds"
-        ends = f"{goal.show_difference(gap.low)} to {goal.show_difference(gap.high)}"
-        width = f"95 % interval of {what} {ends}"
+        width = f"95 % interval of the difference {ends_of(gap, goal.show_difference)}"
+        if paired is not None:
+            width += ", narrower than the two ±: errors that a round's runs share cancel"
     elif min(best.rounds, other.rounds) == 1:
         width = "one round has no interval"
     return GoalResult(

@@ -474,7 +474,7 @@ def _notes(workload: Mapping[str, Any], good: Mapping[str, Any]) -> list[str]:
         deadline_ms = workload["deadline_seconds"] * 1e3
         notes.append(f"{workload['misses']} missed {deadline_ms:.4g} ms")
     if good.get("joules_per_unit") is not None:
-        notes.append(f"{good['joules_per_unit']:.3g} J per {good['unit']}")
+        notes.append(f"{good['joules_per_unit']:.3g} J gross per {good['unit']}")
     return [*notes, *good.get("quality", ())]
 
 

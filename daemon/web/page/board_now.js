@@ -38,6 +38,7 @@ function columns(loads) {
 // As in top: how near a zone is to the temperature at which the board shuts down.
 const NEAR_CELSIUS = 20;
 const AT_CELSIUS = 8;
+const IS_POWER = new Set(["powered", "on"]);
 
 /** Return "bad" or "warn" for a zone near the temperature at which the board shuts down. */
 export function heatLevel(left) {
@@ -54,9 +55,13 @@ export function vitals({ vital, limits }) {
   const { module_watts: power, gpu_ratio: gpu, dla, hottest } = vital;
   const made = [];
   const budget = limits.power_watts;
-  if (power !== null) made.push(tile("module", watts(power), { level: powerLevel(power, budget), more: budget ? `budget ${watts(budget)}` : "" }));
+  if (power !== null) made.push(tile("module", watts(power), { level: powerLevel(power, budget), more: budget ? `budget ${watts(budget)} (configured)` : "" }));
   if (gpu !== null) made.push(tile("GPU", percent(gpu)));
-  for (const [core, [ratio, word]] of Object.entries(dla)) made.push(tile(core.toUpperCase(), percent(ratio), { more: word }));
+  for (const [core, [ratio, word]] of Object.entries(dla)) {
+    // A share of time with power is no load: beside one it would be read as such.
+    const isOff = ratio === 0 && IS_POWER.has(word);
+    made.push(tile(core.toUpperCase(), isOff ? "off" : percent(ratio), { more: isOff ? "" : word }));
+  }
   if (hottest !== null) {
     const { zone, celsius, shutdown_celsius: trip } = hottest;
     const limit = trip === null ? "no limit known" : `shuts down at ${trip.toFixed(1)}${SPACE}°C`;

@@ -8,8 +8,8 @@ export const CHARTS = [
   { id: "power", title: "Power", unit: "W", factor: 1, fromZero: true },
   { id: "load", title: "GPU, memory and CPU load", unit: "%", factor: 100, fromZero: true, top: 100 },
   { id: "dla", title: "DLA", unit: "%", factor: 100, fromZero: true, top: 100 },
-  // Boards have a dozen zones; the hottest are what matters.
-  { id: "temperature", title: "Temperature", unit: "°C", factor: 1, shown: 4 },
+  // Boards have a dozen zones; the hottest are what matters. Those of an engine without power read nothing.
+  { id: "temperature", title: "Temperature", unit: "°C", factor: 1, shown: 4, absent: "sensor off" },
   { id: "memory", title: "Memory", unit: "GiB", factor: 2 ** -30, fromZero: true, print: bytes },
   { id: "clock", title: "Clocks", unit: "GHz", factor: 1e-9, fromZero: true, print: hertz },
 ];
@@ -145,10 +145,13 @@ export class Chart {
     }
     const { step, ticks } = timeTicks(begin, end, width - LEFT - RIGHT);
     for (const time of ticks) {
-      const edge = x(time) > width - 28 ? "end" : x(time) < LEFT + 24 ? "start" : "middle";
-      const at = { class: `time ${edge}`, x: x(time), y: HEIGHT - 5 };
+      if (x(time) > width - 26) continue; // A label there would be cut, or stand beside its time.
+      const at = { class: "time middle", x: x(time), y: HEIGHT - 5 };
       drawn.push(draw("text", at, step < 86_400 ? clock(time, step < 60) : moment(time).slice(0, 10)));
     }
+    const own = bands.find(({ id, steadyBegin }) => id === lit && steadyBegin !== null);
+    if (own) drawn.push(draw("text", { class: "middle", x: inside((own.steadyBegin + own.steadyEnd) / 2), y: TOP + 11 }, "steady"));
+    const seen = new Set();
     const gateOf = ({ name }) => this.keys.get(name).gate;
     for (const { name, pieces } of [...lines].sort((a, b) => gateOf(b) - gateOf(a))) {
       const points = pieces.map((piece) =>
@@ -157,7 +160,9 @@ export class Chart {
       // A gate is not a load: it is drawn as an area behind the lines.
       const { colour, gate } = this.keys.get(name);
       const d = gate ? areaOf(points, floor) : pathOf(points);
-      const kind = gate ? "area" : "curve";
+      // Of two lines in one place the upper is dashed, so that both can be seen.
+      const kind = gate ? "area" : seen.has(d) ? "curve dashed" : "curve";
+      seen.add(d);
       drawn.push(draw("path", { class: `${kind} ${colour}`, d, "data-signal": name }));
     }
     for (const { value, level } of marks) {
@@ -171,13 +176,14 @@ export class Chart {
     this.timeAt = (pixel) => begin + ((pixel - LEFT) / (width - LEFT - RIGHT)) * (end - begin);
   }
 
-  #tell(names, series, { told: time, levels }) {
+  #tell(names, series, { told: time, levels, means }) {
     const told = time === null ? null : series.at(time);
     for (const [name, key] of this.keys) {
       key.button.hidden = !names.includes(name);
       set(key.button, { "aria-pressed": String(key.shown) });
-      const mean = told?.values.get(name)?.mean;
-      say(key.value, figure(this.kind, mean));
+      const mean = means ? series.meanBetween(name, ...means) : told?.values.get(name)?.mean;
+      const isOff = mean === undefined && told !== null && this.kind.absent;
+      say(key.value, isOff ? this.kind.absent : figure(this.kind, mean));
       set(key.value, { class: (mean !== undefined && levels?.(name, mean)) || null });
     }
   }

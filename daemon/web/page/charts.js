@@ -3,7 +3,7 @@
 import { make, say } from "./dom.js";
 import { Chart, CHARTS, figure } from "./chart.js";
 import { Lanes } from "./lanes.js";
-import { clock } from "./words.js";
+import { clock, duration } from "./words.js";
 
 export class Charts {
   /**
@@ -41,7 +41,8 @@ export class Charts {
    * @param {Series} series What is known.
    * @param {object} view begin, end and now in seconds, bands of runs, and whether figures are of
    *   now where nobody points at another time. May have marks (limits by chart), levels (whether
-   *   a value is bad), since (from when on all runs are known) lit (the run of the page) and without
+   *   a value is bad), since (from when on all runs are known) lit (the run of the page), means
+   *   (begin and end of what legends tell while nobody points at a time) and without
    *   (a chart that is left out while it is empty).
    */
   render(series, view) {
@@ -60,10 +61,12 @@ export class Charts {
     const { newest, isStale } = this.#newest();
     const told = this.cursor ?? (isStale ? null : newest);
     const lit = this.lit ?? this.view.lit;
-    const view = { ...this.view, cursor: this.cursor, told, isStale, lit };
+    const means = this.cursor === null ? this.view.means : null;
+    const view = { ...this.view, cursor: this.cursor, told, isStale, lit, means };
     this.lanes.render(view.bands, view);
     for (const chart of this.charts) chart.render(this.series, view);
-    if (view.told !== null) say(this.output, `figures of ${clock(view.told)}`);
+    if (means) say(this.output, "figures: means of the steady phase of this run");
+    else if (view.told !== null) say(this.output, `figures of ${clock(view.told)}, means of ${duration(this.series.step)}`);
     else say(this.output, newest === null ? "no sample in this time" : `no sample since ${clock(newest)}`);
   }
 

@@ -34,6 +34,11 @@ export function bandOfRow([id, workload, device, outcome, begin, end, steadyBegi
   return { id, workload, device, outcome, begin, end, steadyBegin, steadyEnd };
 }
 
+/** Return the name of a workload without its device, which its lane has: else the end that differs is cut off. */
+function shortOf({ workload, device }) {
+  return workload.endsWith(`-${device}`) ? workload.slice(0, -device.length - 1) : workload;
+}
+
 export class Lanes {
   constructor() {
     // Link and look of each run, by its id. A run is one element: a page may show two thousand.
@@ -55,7 +60,7 @@ export class Lanes {
     this.element = make(
       "figure",
       { id: "lanes", class: "chart", "aria-labelledby": "lanes-title" },
-      make("figcaption", { id: "lanes-title" }, "Runs by device"),
+      make("figcaption", { id: "lanes-title" }, "Runs by device", make("small", {}, " · strong colour: steady phase, pale: idle and warm-up")),
       this.plot,
       this.empty,
       this.more,
@@ -141,7 +146,7 @@ export class Lanes {
     const look = [this.scale, this.zero, lane, outcome, end, steadyEnd, shade, hatch].join();
     const known = this.links.get(id);
     if (known?.look === look) return;
-    const link = known?.link ?? make("a", { href: runUrl(id), "data-run": id, "data-begin": begin }, workload);
+    const link = known?.link ?? make("a", { href: runUrl(id), "data-run": id, "data-begin": begin }, shortOf(band));
     this.links.set(id, { link, look });
     if (known === undefined) this.bands.append(link);
     const wide = Math.max((end - begin) * this.scale, 2);

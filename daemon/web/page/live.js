@@ -92,6 +92,7 @@ function showLive(status, now) {
   const first = Math.min(series.rows[0]?.time ?? now, ...shown.map((band) => band.begin));
   const begin = Math.max(now - span, Math.min(first, now - LEAST_SECONDS));
   drawn = { time: now, begin, span, bands: shown.length };
+  say(at("range"), begin > now - span + 1 ? `recording began ${moment(first)}` : "");
   draw(status, series, shown, begin, now, now, Math.max(bandsSince, begin));
 }
 
@@ -179,7 +180,7 @@ function followLink() {
 function marksOf({ limits, trips }) {
   const trip = Math.min(...Object.values(trips));
   return {
-    power: limits.power_watts ? [{ value: limits.power_watts, label: "budget", level: "bad", near: 0.5 }] : [],
+    power: limits.power_watts ? [{ value: limits.power_watts, label: "configured budget", level: "bad", near: 0.5 }] : [],
     temperature: Number.isFinite(trip) ? [{ value: trip, label: "shutdown", level: "bad", near: 0.75 }] : [],
   };
 }
@@ -286,7 +287,7 @@ function showStatus(status) {
   say(at("version"), ` · tegrascope ${status.version} · times are ${zone()}, as in this browser`);
   const pages = status.compatibility.map((tool) => make("a", { href: `metrics/${tool}` }, tool));
   at("tools").replaceChildren(...pages.flatMap((page) => [", ", page]));
-  troubles.show(status.troubles);
+  troubles.show(status.troubles, status.time);
   at("vitals").replaceChildren(...vitals(status));
   title(status);
   workloads.take(status, runs.runs);
@@ -363,7 +364,7 @@ function showSilence(reason) {
   at("now").replaceChildren();
   at("danger").replaceChildren();
   at("vitals").replaceChildren();
-  troubles.show(last.status.troubles, last.at);
+  troubles.show(last.status.troubles, last.at, true);
   workloads.take(last.status, runs.runs, now, true);
   if (!wasGone) showRuns();
 }

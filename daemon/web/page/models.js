@@ -1,11 +1,11 @@
 // A card per model: the figures of its last good runs by device, and which device is better.
 
 import { explained, make, marks, row, say, table } from "./dom.js";
-import { digits, duration, joules, NOTHING, percent, seconds, SPACE } from "./words.js";
+import { digits, duration, GROSS, half, joules, NET, NOTHING, percent, seconds, SPACE } from "./words.js";
 
 const SHOWN = matchMedia("(max-width: 48rem)").matches ? 2 : 4;
 const DLA_USES = {
-  powered: "powered", gate: "on", ftrace: "busy", tegrastats: "busy", firmware: "busy when asked",
+  powered: "powered", gate: "switched on", ftrace: "busy", tegrastats: "busy", firmware: "busy when asked",
 };
 
 /** Return the name of a model without its directory and its end. */
@@ -23,11 +23,11 @@ function withHalf(figure, show) {
   if (figure === null) return NOTHING;
   if (figure.low === null || figure.value === 0) return show(figure.value);
   const longer = Math.max(figure.high - figure.value, figure.value - figure.low);
-  const half = (100 * longer) / Math.abs(figure.value);
-  return [`${show(figure.value)} `, make("small", {}, `±${SPACE}${digits(half, 2)}${SPACE}%`)];
+  return [`${show(figure.value)} `, make("small", {}, half((100 * longer) / Math.abs(figure.value)))];
 }
 
-const TITLES = { latency: "Time", gpu: "GPU load" };
+const KINDS = { net: `Net energy (${NET})`, gross: `Gross energy (${GROSS})` };
+const TITLES = { latency: "Time", gross_energy: KINDS.gross, gpu: "GPU load" };
 const RUNS_NEEDED = 3;
 const EXPECTED = "Here will stand, after 3 runs on each: energy, time and GPU load on the DLA, against the GPU";
 
@@ -104,8 +104,14 @@ export class Models {
   }
 }
 
+/** Return a line: an energy with its interval and its kind. */
+function energyOf(kind, figure) {
+  const words = figure === null ? ["withheld"] : [withHalf(figure, joules)].flat();
+  return make("span", { class: "energy" }, make("small", {}, `${kind} `), ...words);
+}
+
 function card(model, hasDla, wait) {
-  const heads = ["device", "median latency", `${model.energy} energy each`, "GPU load", ...(hasDla ? ["GPU freed", "own DLA core"] : [])];
+  const heads = ["device", "median latency", "energy per inference", "GPU load", ...(hasDla ? ["GPU freed", "own DLA core"] : [])];
   const places = model.entries.map((entry) => entry.device);
   const rows = model.entries.map((entry) => {
     const isTwice = places.indexOf(entry.device) !== places.lastIndexOf(entry.device);
@@ -115,7 +121,7 @@ function card(model, hasDla, wait) {
     return row(heads, [
       [make("b", {}, upper(entry.device)), make("small", {}, about)],
       withHalf(entry.latency_seconds, seconds),
-      entry.joules === null ? [make("small", {}, "withheld")] : withHalf(entry.joules, joules),
+      [energyOf(model.energy, entry.joules), model.energy === "net" && entry.gross_joules !== null && energyOf("gross", entry.gross_joules)].filter(Boolean),
       entry.gpu_ratio === null ? NOTHING : percent(entry.gpu_ratio.value),
       entry.gpu_freed === null ? NOTHING : points(entry.gpu_freed.value),
       entry.dla === null ? NOTHING : `${DLA_USES[entry.dla[0]]} ${percent(entry.dla[1])}`,
@@ -130,7 +136,7 @@ function card(model, hasDla, wait) {
     .filter(({ answer }) => wait === null || answer !== "too_few_runs")
     .map(({ goal, better, sentence }) =>
       make("li", { class: better === null ? "even" : better === "gpu" ? "gpu" : "dla" },
-        make("b", {}, TITLES[goal] ?? `${model.energy === "net" ? "Net" : "Gross"} energy`), " ", make("span", {}, sentence)),
+        make("b", {}, TITLES[goal] ?? KINDS[model.energy]), " ", make("span", {}, sentence)),
     );
   const has = (kind) => places.some((device) => device.startsWith(kind));
   const other = has("dla") && !has("gpu") ? "gpu" : has("gpu") && !has("dla") ? "dla0" : null;

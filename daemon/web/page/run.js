@@ -62,10 +62,13 @@ async function drawTimeline(report, charts, inFlight) {
   const begin = started - AROUND_SECONDS;
   const end = started + (report.ended_ns - report.started_ns) / 1e9 + AROUND_SECONDS;
   const step = Math.max(0.1, Number(((end - begin) / 450).toPrecision(2)));
-  const [answer, near] = await Promise.all([
+  const [status, answer, near] = await Promise.all([
+    ask("api/v1/status"),
     ask("api/v1/series", { since: begin, until: end, step }),
     ask("api/v1/bands", { since: begin, before: end }),
   ]);
+  // A workload has one colour on all pages.
+  charts.lanes.learn(status.workloads.map((one) => one.workload));
   const series = new Series();
   series.totalRails = report.energy?.total_rails ?? [];
   series.take(answer);
@@ -73,7 +76,10 @@ async function drawTimeline(report, charts, inFlight) {
   const others = near.bands.map(bandOfRow).filter((band) => band.id !== report.run_id);
   const running = inFlight.map((run) => bandOf(run, true, Math.max(end, run.started_seconds)));
   const bands = [bandOf(own, false, end), ...others, ...running];
-  charts.render(series, { begin, end, now: end, bands, since: Math.min(near.since, end), lit: report.run_id, without: report.device.startsWith("dla") ? null : "dla" });
+  const { steadyBegin, steadyEnd } = bands[0];
+  const means = steadyBegin === null ? null : [steadyBegin, steadyEnd];
+  const without = report.device.startsWith("dla") ? null : "dla";
+  charts.render(series, { begin, end, now: end, bands, since: Math.min(near.since, end), lit: report.run_id, means, without });
 }
 
 /** Show the record as soon as there is one: a run may wait for its turn, and a daemon may start anew. */

@@ -171,7 +171,7 @@ function energy(report) {
   if (measured.sensor_reason) parts.push(paragraph(`The readings of power are not to be trusted: ${measured.sensor_reason}.`));
   if (measured.net_reason) parts.push(paragraph(`There is no net energy: ${measured.net_reason}.`));
   if (measured.phases?.length > 0) {
-    const heads = ["phase", "times", "time", "gross", "95 % interval", "per unit", "by"];
+    const heads = ["phase", "times", "time", "gross (whole module)", "95 % interval", "per unit", "by"];
     parts.push(table("Phases of the application", heads, measured.phases.map(phaseRow)));
   }
   const rows = Object.entries(measured.rails).map(([name, rail]) => [
@@ -179,7 +179,7 @@ function energy(report) {
     watts(rail.mean_watts), watts(rail.baseline_watts), joules(rail.gross_joules), joules(rail.net_joules),
     joules(rail.counter_joules),
   ]);
-  parts.push(table("Rails", ["rail", "mean power", "idle power", "gross", "net", "by its own counter"], rows));
+  parts.push(table("Rails", ["rail", "mean power", "idle power", "gross (whole rail)", "net (above idle)", "by its own counter"], rows));
   return section("energy", "Energy", ...parts);
 }
 
@@ -189,8 +189,8 @@ const between = ({ low, high }) => `${joules(low)} to ${joules(high)}`;
 /** Gross and net energy of the module, as figures and as bars on one scale. */
 function totals(measured) {
   const kinds = [
-    ["gross", measured.gross_joules, measured.gross_interval, measured.gross_joules_per_inference, measured.gross_joules_per_inference_interval],
-    ["net of idle", measured.net_joules, measured.net_interval, measured.net_joules_per_inference, measured.net_joules_per_inference_interval],
+    ["gross (whole module)", measured.gross_joules, measured.gross_interval, measured.gross_joules_per_inference, measured.gross_joules_per_inference_interval],
+    ["net (above idle)", measured.net_joules, measured.net_interval, measured.net_joules_per_inference, measured.net_joules_per_inference_interval],
   ].filter(([, whole]) => isKnown(whole));
   if (kinds.length === 0) return [paragraph("No module total: the rails fit no board that is known.")];
   const most = Math.max(...kinds.map(([, whole, interval]) => interval?.high ?? whole));
@@ -293,7 +293,7 @@ function telemetry(report) {
     board.sources?.[name] === "nvml" ? `${name}, by NVML` : name, percent(value.mean_ratio), percent(value.max_ratio),
   ]);
   for (const [core, share] of Object.entries(board.dla_active)) {
-    loads.push([`${core} on (gate)`, percent(share), NOTHING]);
+    loads.push([`${core} switched on`, percent(share), NOTHING]);
   }
   const clocks = Object.entries(board.frequency).map(([name, value]) => [
     name, hertz(value.mean_hertz), hertz(value.min_hertz),

@@ -4,7 +4,7 @@ import { runUrl } from "./api.js";
 import { make, marks, row, table } from "./dom.js";
 import { count, duration, joules, moment, NOTHING, perUnit, rate, seconds } from "./words.js";
 
-const HEADS = ["workload", "device", "started", "outcome", "inferences", "p50", "p99", "rate", "gross energy each", "flags"];
+const HEADS = ["workload", "device", "started", "outcome", "inferences", "p50", "p99", "rate", "gross energy per inference", "flags"];
 
 export class RunsTable {
   constructor(place) {

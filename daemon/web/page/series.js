@@ -107,6 +107,13 @@ export class Series {
     return [...found.values()];
   }
 
+  /** Return the mean of a signal between two times; undefined where it has no value. */
+  meanBetween(name, begin, end) {
+    const inside = this.rows.filter(({ time, values }) => time >= begin && time + this.step <= end && values.has(name));
+    if (inside.length === 0) return undefined;
+    return inside.reduce((sum, { values }) => sum + values.get(name).mean, 0) / inside.length;
+  }
+
   /** Return latest, mean, lowest and highest of a signal; null where it has no value. */
   summary(name) {
     const told = this.rows.map((row) => row.values.get(name)).filter((one) => one !== undefined);

@@ -2,7 +2,7 @@
 
 import { runUrl } from "./api.js";
 import { make, say } from "./dom.js";
-import { clock, moment } from "./words.js";
+import { ago, clock, moment, stamp } from "./words.js";
 
 const LEVELS = { critical: "bad", warning: "warn", info: "told" };
 const PLACES = {
@@ -25,29 +25,34 @@ const STEPS = {
 
 export class Troubles {
   constructor(place, note) {
-    Object.assign(this, { place, note, key: null });
+    Object.assign(this, { place, note, key: null, known: new Set() });
   }
 
-  /** Show troubles; those of a daemon that is gone are of a time, `asOf`. */
-  show(troubles, asOf = null) {
-    say(this.note, asOf !== null && troubles.length > 0 ? `Troubles as of ${clock(asOf)}:` : "");
-    const key = JSON.stringify(troubles);
+  /** Show the troubles of a time; those of a daemon that is gone say so. Parts of a critical one are open at first. */
+  show(troubles, time, isGone = false) {
+    say(this.note, isGone && troubles.length > 0 ? `Troubles as of ${clock(time)}:` : "");
+    const key = JSON.stringify([troubles, troubles.map(({ since }) => ageOf(time - since))]);
     if (key === this.key) return;
     this.key = key;
     const causes = new Map();
     for (const one of troubles) causes.set(one.cause, [...(causes.get(one.cause) ?? []), one]);
     const open = new Set([...this.place.querySelectorAll("details[open]")].map((one) => one.dataset.cause));
-    this.place.replaceChildren(...[...causes].map(([cause, found]) => line(cause, found, open.has(cause))));
+    for (const [cause, [worst]] of causes) if (!this.known.has(cause) && worst.severity === "critical") open.add(cause);
+    this.known = new Set(causes.keys());
+    this.place.replaceChildren(...[...causes].map(([cause, found]) => line(cause, found, open.has(cause), time)));
   }
 }
 
-function line(cause, found, isOpen) {
+// Seconds would draw the lines anew each second, under the pointer of a reader.
+const ageOf = (seconds) => (seconds < 120 ? "a moment ago" : ago(seconds));
+
+function line(cause, found, isOpen, time) {
   const [worst] = found;
   const since = Math.min(...found.map((one) => one.since));
   const [href, name] = PLACES[cause];
   const parts = [
     make("b", {}, worst.severity), ` ${worst.text}`,
-    make("small", {}, ` since ${moment(since)} · `), make("a", { href }, name),
+    make("small", {}, ` since ${stamp(since)}, ${ageOf(time - since)} · `), make("a", { href }, name),
   ];
   parts.push(...runLink(worst));
   if (found.length > 1) {

@@ -27,7 +27,11 @@ export const bytes = (value) => scaled(value, [[2 ** 30, "GiB"], [2 ** 20, "MiB"
 export const rate = (value) => (value === null || value === undefined ? NOTHING : `${digits(value)}/s`);
 export const count = (value) => (value ?? null) === null ? NOTHING : value.toLocaleString("en");
 export const perUnit = (run) =>
-  (run?.joules_per_unit ?? null) === null ? "" : ` ${joules(run.joules_per_unit)} per ${run.unit}`;
+  (run?.joules_per_unit ?? null) === null ? "" : ` ${joules(run.joules_per_unit)} gross per ${run.unit}`;
+export const NET = "above idle";
+export const GROSS = "whole module";
+/** Print half an interval in percent; more digits would promise more than a clock or sensor keeps. */
+export const half = (value) => `±${SPACE}${value < 0.1 ? "< 0.1" : digits(value, 2)}${SPACE}%`;
 export const percent = (value) =>
   (value ?? null) === null ? NOTHING : `${(100 * value).toFixed(1)}${SPACE}%`;
 
@@ -54,6 +58,9 @@ export function moment(time) {
   const today = clockOf(Date.now() / 1000).toISOString().slice(0, 10);
   return day === today && !isSaved ? clock(time) : `${day} ${clock(time)}`;
 }
+
+/** Print day, time and zone: for what is copied into a report. */
+export const stamp = (time) => `${clockOf(time).toISOString().slice(0, 10)} ${clock(time)} ${zone()}`;
 
 /** Print a stretch of time that a person waits. */
 export function duration(value, decimals = 1) {

@@ -4,7 +4,7 @@ import { urlOf } from "./api.js";
 import { make, row, say, table } from "./dom.js";
 import { ago, count, duration, joules, NOTHING, perUnit, seconds } from "./words.js";
 
-const HEADS = ["workload", "device", "state", "last good run", "median", "energy each", "failures in a row", "missed deadlines", "next due"];
+const HEADS = ["workload", "device", "state", "last good run", "median", "energy per inference", "failures in a row", "missed deadlines", "next due"];
 
 // More rows push the charts away; those that fail come first.
 const SHOWN = 10;
@@ -77,6 +77,13 @@ function goodOf({ workload, device }, runs) {
   return run ? { ...run, ended: run.started_seconds + (run.ended_ns - run.started_ns) / 1e9 } : null;
 }
 
+/** Return net and gross energy per inference, as far as they are known. */
+function energyOf(good) {
+  const kinds = [["net", good?.net_joules_per_inference], ["gross", good?.gross_joules_per_inference]];
+  const known = kinds.filter(([, value]) => (value ?? null) !== null);
+  return known.map(([kind, value]) => `${joules(value)} ${kind}`).join(", ") || NOTHING;
+}
+
 function line(one) {
   const good = one.last_good;
   const state = stateOf(one);
@@ -89,7 +96,7 @@ function line(one) {
       state,
       good ? [make("a", { href }, "")] : "none yet",
       seconds(good?.p50_seconds),
-      [joules(good?.net_joules_per_inference ?? good?.gross_joules_per_inference), make("small", {}, perUnit(good))],
+      [energyOf(good), make("small", {}, perUnit(good))],
       String(one.failures),
       one.deadline_seconds === null ? NOTHING : `${count(one.misses)} beyond ${seconds(one.deadline_seconds)}`,
       "",
