@@ -394,6 +394,14 @@ def test_a_quantile_of_buckets_is_called_an_estimate(dashboard):
 
 
 @each_dashboard
+def test_a_mean_without_work_is_no_point(dashboard):
+    """Zero by zero is not a number; a line through it invents a value between two runs."""
+    for panel in panels(dashboard):
+        for query in panel.queries:
+            assert "/ rate(" not in query.expr, panel.title
+
+
+@each_dashboard
 def test_energy_of_an_inference_has_its_kind(dashboard):
     """Gross and net energy can name different devices."""
     for panel in panels(dashboard):

@@ -23,9 +23,9 @@ SIDE_BY_SIDE = Row(
         Panel(
             "table",
             "Last good runs",
-            "Median and 99th percentile by the host clock. Energy per inference: gross (whole module), and net"
-            " (above idle with the model loaded). An empty cell is withheld or unknown, "
-            "never 0.",
+            "Median and 99th percentile by the host clock. Energy per inference: gross (whole"
+            " module), and net (above idle with the model loaded). An empty cell is withheld or "
+            "unknown, never 0.",
             (
                 Query(by_workload(last_run("latency_seconds", f'{SEL},quantile="0.5"'))),
                 Query(by_workload(last_run("latency_seconds", f'{SEL},quantile="0.99"'))),

@@ -112,10 +112,10 @@ STATE = Row(
             "table",
             "Devices",
             "The device with the worst trouble is first. Watch: an alert is pending, or the margin "
-            f"to shutdown is below {NEAR_SHUTDOWN} °C. Below shutdown: degrees from the hottest zone to its shutdown. "
-            "DLA busy is the load of the busiest core over five minutes, as the "
-            "recorded rule has it. A core that works is powered: where its sampled powered share "
-            "is less than the busy one, that one is shown. A click opens the device.",
+            f"to shutdown is below {NEAR_SHUTDOWN} °C. Below shutdown: degrees from the hottest "
+            "zone to its shutdown. DLA busy is the load of the busiest core over five minutes, as "
+            "the recorded rule has it. A core that works is powered: where its sampled powered "
+            "share is less than the busy one, that one is shown. A click opens the device.",
             (
                 Query(f"max by (instance, board) ({of_board(f'tegra_info{{{FLEET}}}')})"),
                 Query(_by_device(_TROUBLE)),

@@ -144,7 +144,7 @@ LATENCY = Row(
             (
                 Query(
                     f"{rate('tegra_inference_latency_seconds_sum', RUN)}"
-                    f" / {rate('tegra_inference_latency_seconds_count', RUN)}",
+                    f" / ({rate('tegra_inference_latency_seconds_count', RUN)} > 0)",
                     HERE,
                 ),
             ),
