@@ -76,7 +76,9 @@ def key_parts(order: Order) -> dict[str, str]:
     parts = {str(file.relative_to(path)): sha256_of(file) for file in files}
     parts |= {"preprocess": "", "data": "1"}
     if order.preprocess is not None:
-        parts["preprocess"] = order.preprocess.model_dump_json()
+        # A key that is off stays out: calibrations of older releases are those of the same inputs.
+        unused = None if order.preprocess.letterbox else {"letterbox"}
+        parts["preprocess"] = order.preprocess.model_dump_json(exclude=unused)
     return {
         "calibration": engine_key(parts),
         "calibration_method": order.calibration_method,

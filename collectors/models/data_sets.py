@@ -147,7 +147,10 @@ class DataSet:
         how = self._preprocess
         name, dtype, width, height = self._image_input()
         image = _open_image(file, "L" if how.channels == "grey" else "RGB")
-        image = _resized(image, how.resize, width, height)
+        if how.letterbox:
+            image = _letterboxed(image, width, height)
+        else:
+            image = _resized(image, how.resize, width, height)
         pixels = numpy.asarray(image, dtype="float32").reshape(height, width, -1)
         if how.channels == "bgr":
             pixels = pixels[:, :, ::-1]
@@ -225,6 +228,19 @@ def _resized(image: "Image", shorter_side: int | None, width: int, height: int) 
     scaled = image.resize((scaled_width, scaled_height), Resampling.BILINEAR)
     left, top = (scaled_width - width) // 2, (scaled_height - height) // 2
     return scaled.crop((left, top, left + width, top + height))
+
+
+def _letterboxed(image: "Image", width: int, height: int) -> "Image":
+    """Return a whole image in the middle of an input, as large as fits, on the grey of YOLO."""
+    from PIL.Image import Resampling, new
+
+    factor = min(width / image.width, height / image.height)
+    scaled_width, scaled_height = round(image.width * factor), round(image.height * factor)
+    scaled = image.resize((max(1, scaled_width), max(1, scaled_height)), Resampling.BILINEAR)
+    grey = 114 if image.mode == "L" else (114, 114, 114)
+    made = new(image.mode, (width, height), grey)
+    made.paste(scaled, ((width - scaled.width) // 2, (height - scaled.height) // 2))
+    return made
 
 
 def is_data(path: Path) -> bool:

@@ -19,7 +19,7 @@ from ...parsers.errors import (
     UserError,
     file_error,
 )
-from ...parsers.onnx import ModelFacts, external_locations, read_model, read_nodes
+from ...parsers.onnx import ModelFacts, external_locations, read_metadata, read_model, read_nodes
 from ...parsers.onnx.graph import Graph
 from ...parsers.records import Record
 from ...parsers.values import printable
@@ -91,6 +91,15 @@ def _generate(name: str, directory: Path) -> None:
     if done.returncode != 0:
         words = errors.splitlines() or [f"exit status {done.returncode}"]
         raise UserError(what, words[-1])
+
+
+def metadata_of(model: Path) -> dict[str, str]:
+    """Return the metadata of an ONNX file; nothing if it cannot be read."""
+    try:
+        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return read_metadata(data)
+    except (OSError, ValueError):
+        return {}
 
 
 def facts_of(model: Path) -> ModelFacts:

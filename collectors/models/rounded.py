@@ -8,10 +8,11 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...parsers.onnx import Data, fields
+from ...parsers.onnx import Data, at_path, fields
 
-# Fields of ModelProto, GraphProto and TensorProto, by their numbers in ``onnx.proto``.
-_GRAPH, _WEIGHT = 7, 5
+# Fields by their numbers in ``onnx.proto``: from a model to the tensors of its graph, and to those
+# of its nodes, where exporters of PaddlePaddle keep weights; then the fields of a tensor.
+_TO_TENSORS = ((7, 5), (7, 1, 5, 5))
 _DIMENSION, _DATA_TYPE, _RAW = 1, 2, 9
 # Bits to round away, and numpy's name of the bits, by the number of a type: fp32 and fp16.
 _ROUNDED = {1: (16, "<u4"), 10: (3, "<u2")}
@@ -47,12 +48,9 @@ def write_rounded(model: Path, copy: Path) -> bool:
 
 def _weights(data: Data) -> Iterator[tuple[int, int, int]]:
     """Yield begin and end of the bytes of each matrix of weights, and the number of its type."""
-    for number, _, begin, end in fields(data, 0, len(data)):
-        if number != _GRAPH:
-            continue
-        for inner, _, at, stop in fields(data, begin, end):
-            if inner == _WEIGHT:
-                yield from _weight(data, at, stop)
+    for path in _TO_TENSORS:
+        for begin, end in at_path(data, 0, len(data), *path):
+            yield from _weight(data, begin, end)
 
 
 def _weight(data: Data, begin: int, end: int) -> Iterator[tuple[int, int, int]]:

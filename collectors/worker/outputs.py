@@ -120,6 +120,33 @@ class ChannelCheck(Record):
         return f"{self.unjudged} of {self.channels} channels ({'; '.join(self.unjudged_channels)})"
 
 
+class TaskScore(Record):
+    """How well outputs do what the model is for, on the given inputs.
+
+    Attributes:
+        measure: ``mAP`` is the mean average precision at IoU 0.5 to 0.95 of COCO.
+        score: Against the labels, or without them against what the reference finds.
+        reference: That of the reference, against the labels; ``None`` without them.
+        tolerance: Largest loss at which outputs are right.
+    """
+
+    measure: Literal["mAP", "mIoU"]
+    score: Ratio
+    map50: Ratio | None = None
+    reference: Ratio | None = None
+    reference_map50: Ratio | None = None
+    tolerance: Ratio | None = None
+
+    @property
+    def words(self) -> str:
+        """The score as a part of a sentence."""
+        if self.reference is None:
+            return f"agreement with the reference is {self.measure} {100 * self.score:.1f} of 100"
+        return (
+            f"{self.measure} is {100 * self.score:.1f}, the reference's {100 * self.reference:.1f}"
+        )
+
+
 class OutputCheck(Record):
     """Outputs of an accelerator, compared with the reference: ONNX Runtime on the CPU.
 
@@ -138,6 +165,7 @@ class OutputCheck(Record):
     limit: NonNegativeFloat | None = None
     channels: ChannelCheck | None = None
     accuracy: Accuracy | None = None
+    task: TaskScore | None = None
 
     @property
     def unjudged(self) -> int:

@@ -38,11 +38,14 @@ class Preprocess(Record):
     Attributes:
         resize: Length of the shorter side, of which the model's size is then cut from the middle;
             ``None`` stretches the image to the model's size.
+        letterbox: Whether the whole image is scaled into the model's size, and the rest is grey, as
+            YOLO does it.
         mean: One value, or one per channel; ``std`` likewise.
         channels: Their order; ``grey`` is one channel.
     """
 
     resize: PositiveInt | None = Field(None, le=16_384)
+    letterbox: bool = False
     scale: PositiveFloat = 1 / 255
     mean: tuple[float, ...] = Field((0.0,), min_length=1, max_length=3)
     std: tuple[PositiveFloat, ...] = Field((1.0,), min_length=1, max_length=3)

@@ -135,6 +135,9 @@ def _locations(data: Data, begin: int, end: int, kind: int, depth: int = 0) -> I
             yield from _locations(data, inner, stop, _WAYS[kind][number], depth + 1)
 
 
+_METADATA = 14
+_MOST_METADATA, _MOST_METADATA_BYTES = 100, 1 << 20
+
 # Paths of fields: the graph of a model, and in it an input, the name of a weight, an operator; of
 # an input its name and its dimensions; of a dimension its number or its name.
 _TO_OPSET, _OPSET_DOMAIN, _OPSET_VERSION = (8,), 1, 2
@@ -171,13 +174,13 @@ class ModelFacts(Record):
 
 def read_model(data: Data) -> ModelFacts:
     """Read the inputs and operators of an ONNX model, or raise ``UnreadableError``."""
-    graphs = list(_at(data, 0, len(data), *_TO_GRAPH))
+    graphs = list(at_path(data, 0, len(data), *_TO_GRAPH))
     if len(graphs) != 1:
         raise UnreadableError("there is no graph")
     try:
-        weights = {data[a:b].decode() for a, b in _at(data, *graphs[0], *_WEIGHT)}
-        inputs = [_input(data, a, b) for a, b in _at(data, *graphs[0], *_INPUT)]
-        operators = tuple(data[a:b].decode() for a, b in _at(data, *graphs[0], *_OPERATOR))
+        weights = {data[a:b].decode() for a, b in at_path(data, *graphs[0], *_WEIGHT)}
+        inputs = [_input(data, a, b) for a, b in at_path(data, *graphs[0], *_INPUT)]
+        operators = tuple(data[a:b].decode() for a, b in at_path(data, *graphs[0], *_OPERATOR))
     except UnicodeDecodeError:
         raise UnreadableError("a name is not text") from None
     return ModelFacts(
@@ -193,8 +196,8 @@ def read_nodes(data: Data) -> Iterator[tuple[str, str]]:
     A node without a name has the one that TensorRT gives it: ``node_of_`` and its first output.
     """
     try:
-        for graph in _at(data, 0, len(data), *_TO_GRAPH):
-            for begin, end in _at(data, *graph, *_TO_NODE):
+        for graph in at_path(data, 0, len(data), *_TO_GRAPH):
+            for begin, end in at_path(data, *graph, *_TO_NODE):
                 name = _first_text(data, begin, end, _NODE_NAME)
                 if not name:
                     name = f"node_of_{_first_text(data, begin, end, _NODE_OUTPUT)}"
@@ -204,14 +207,28 @@ def read_nodes(data: Data) -> Iterator[tuple[str, str]]:
 
 
 def _first_text(data: Data, begin: int, end: int, path: tuple[int, ...]) -> str:
-    for a, b in _at(data, begin, end, *path):
+    for a, b in at_path(data, begin, end, *path):
         return data[a:b].decode()
     return ""
 
 
+def read_metadata(data: Data) -> dict[str, str]:
+    """Return what an exporter wrote beside the graph, or raise ``UnreadableError``.
+
+    Ultralytics writes ``task``, ``names``, ``stride`` and ``imgsz``.
+    """
+    metadata: dict[str, str] = {}
+    for begin, end in at_path(data, 0, len(data), _METADATA):
+        entry = {number: data[a:b] for number, _, a, b in fields(data, begin, end)}
+        text = entry.get(_VALUE, b"")
+        if len(metadata) < _MOST_METADATA and len(text) <= _MOST_METADATA_BYTES:
+            metadata[entry.get(_KEY, b"").decode(errors="replace")] = text.decode(errors="replace")
+    return metadata
+
+
 def _own_opset(data: Data) -> int | None:
     """Return the opset of ONNX's own operators; None if the model does not name it."""
-    for begin, end in _at(data, 0, len(data), *_TO_OPSET):
+    for begin, end in at_path(data, 0, len(data), *_TO_OPSET):
         domain, version = b"", None
         for number, value, a, b in fields(data, begin, end):
             if number == _OPSET_DOMAIN:
@@ -223,16 +240,16 @@ def _own_opset(data: Data) -> int | None:
     return None
 
 
-def _at(data: Data, begin: int, end: int, field: int, *rest: int) -> Iterator[tuple[int, int]]:
+def at_path(data: Data, begin: int, end: int, field: int, *rest: int) -> Iterator[tuple[int, int]]:
     """Yield begin and end of the bytes at a path of fields."""
     for number, _, a, b in fields(data, begin, end):
         if number == field:
-            yield from _at(data, a, b, *rest) if rest else ((a, b),)
+            yield from at_path(data, a, b, *rest) if rest else ((a, b),)
 
 
 def _input(data: Data, begin: int, end: int) -> ModelInput:
-    names = [data[a:b].decode() for a, b in _at(data, begin, end, *_NAME)]
-    shape = tuple(_length(data, a, b) for a, b in _at(data, begin, end, *_DIMENSION))
+    names = [data[a:b].decode() for a, b in at_path(data, begin, end, *_NAME)]
+    shape = tuple(_length(data, a, b) for a, b in at_path(data, begin, end, *_DIMENSION))
     return ModelInput(name=names[-1] if names else "", shape=shape)
 
 

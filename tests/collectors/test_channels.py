@@ -235,7 +235,12 @@ def test_each_number_belongs_to_one_channel(shape):
 def test_weights_are_rounded_and_vectors_are_not(tmp_path, dtype, bits):
     values = numpy.random.RandomState(3).normal(size=(40, 30)).astype(dtype)
     graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Identity", ["w"], ["out"])],
+        [
+            onnx.helper.make_node("Identity", ["w"], ["out"]),
+            onnx.helper.make_node(
+                "Constant", [], ["own"], value=onnx.numpy_helper.from_array(values, "of a node")
+            ),
+        ],
         "weights",
         [],
         [onnx.helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, [40, 30])],
@@ -247,12 +252,15 @@ def test_weights_are_rounded_and_vectors_are_not(tmp_path, dtype, bits):
     )
     onnx.save(onnx.helper.make_model(graph), tmp_path / "a.onnx")
     assert write_rounded(tmp_path / "a.onnx", tmp_path / "b.onnx")
+    graph = onnx.load(tmp_path / "b.onnx").graph
+    of_node = onnx.numpy_helper.to_array(graph.node[1].attribute[0].t)
     made = [
         onnx.numpy_helper.to_array(one) for one in onnx.load(tmp_path / "b.onnx").graph.initializer
     ]
     assert not (made[0].view(f"u{values.itemsize}") & ((1 << bits) - 1)).any()
     off = numpy.abs(made[0].astype("f8") - values) / numpy.abs(values.astype("f8"))
     assert 2**-9 < off.max() <= 2**-8
+    assert (of_node == made[0]).all()
     assert (made[1] == values[0]).all()
     assert made[2].tolist() == [[0, 1, 2], [3, 4, 5]]
 

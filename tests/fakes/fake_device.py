@@ -21,6 +21,7 @@ class FakeDevice:
         spoils: Whether an inference zeroes the first bytes of its outputs.
         computes: Whether an engine computes its outputs, in int8 by the scales that it was built
             with, instead of copying its input.
+        is_blind: Whether the scores that it computes, behind the four of a box, are all 0.
         calls: Names of all calls that a test may want to count.
     """
 
@@ -34,6 +35,7 @@ class FakeDevice:
     refuses_enqueue: bool = False
     spoils: bool = False
     computes: bool = False
+    is_blind: bool = False
     captured: "list[object] | None" = None
     last_error: str = "cudaSuccess"
     memory: dict[int, object] = field(default_factory=dict)

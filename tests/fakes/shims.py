@@ -19,6 +19,7 @@ def write_shims(
     failing: dict[str, str] | None = None,
     dies: str = "",
     computes: bool = False,
+    is_blind: bool = False,
 ) -> str:
     """Write ``tensorrt`` and ``cuda`` into a folder.
 
@@ -29,6 +30,7 @@ def write_shims(
         driver: Whether CUDA finds one.
         failing: CUDA calls and their errors.
         computes: Whether engines compute their outputs.
+        is_blind: Whether these lack the scores of a detector.
         dies: What making a ``Runtime`` does, as Python.
 
     Returns:
@@ -43,7 +45,8 @@ def write_shims(
         (package / "__init__.py").write_text("")
     (folder / "fake_orin.py").write_text(
         "from tests.fakes.fake_device import FakeDevice\n"
-        f"DEVICE = FakeDevice(dla_cores={dla_cores}, failing={failing!r}, computes={computes})\n"
+        f"DEVICE = FakeDevice(dla_cores={dla_cores}, failing={failing!r}, computes={computes},"
+        f" is_blind={is_blind})\n"
     )
     (folder / "tensorrt.py").write_text(
         "from fake_orin import DEVICE\nfrom tests.fakes.fake_tensorrt import make_tensorrt\n"

@@ -359,7 +359,9 @@ def _model(net: Net, outputs: Mapping[str, str]) -> onnx.ModelProto:
         [info(name, TensorProto.FLOAT, None) for name in outputs],
         net.weights,
     )
-    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", _OPSET)])
+    opsets = [helper.make_opsetid("", _OPSET)]
+    model = helper.make_model(graph, ir_version=8, opset_imports=opsets)
+    return onnx.shape_inference.infer_shapes(model)
 
 
 def run(model: onnx.ModelProto, images: "numpy.ndarray[Any, Any]") -> dict[str, Any]:

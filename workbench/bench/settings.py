@@ -102,7 +102,8 @@ class Asked(NamedTuple):
 # Arguments that are settings of the same name.
 _AS_GIVEN = (
     *("backend", "precision", "batch", "streams", "optimization_level", "fallback"),
-    *("calibration", "preprocess", "inputs", "labels", "tolerance", "precision_constraints"),
+    *("calibration", "preprocess", "inputs", "labels", "task", "tolerance"),
+    "precision_constraints",
     *("contention", "layers", "rounds"),
 )
 LOCK_IN_SECONDS = 300.0
@@ -265,10 +266,12 @@ def check_data(settings: BenchSettings) -> None:
         raise UsageError("--calibration is for int8", "give --precision int8 too")
     if settings.labels is not None and settings.inputs is None:
         raise UsageError("--labels belongs to --inputs", "give both")
+    if settings.task is not None and settings.inputs is None:
+        raise UsageError("--task belongs to --inputs", "give both")
     given = {
         "calibration": "tegrascope engines calibrate MODEL --data DIR -o CACHE makes one",
         "inputs": "give a .npz or .npy file, or a folder",
-        "labels": "give a file with one class per input",
+        "labels": "give a file with one class per input, COCO JSON, or a folder of YOLO text",
     }
     for name, remedy in given.items():
         path = getattr(settings, name)

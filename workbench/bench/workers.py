@@ -15,12 +15,15 @@ from ...collectors.board.machine import cpu_busy_ratio
 from ...collectors.board.power import PowerClient
 from ...collectors.board.readers import clocks_locked
 from ...collectors.lines.program import ProcessSource, SocketSource
+from ...collectors.models.data_sets import input_files
 from ...collectors.models.files import external_files, find_model
 from ...collectors.models.rounded import write_rounded
+from ...collectors.paths import exists
 from ...collectors.worker.outputs import (
     OutputCheck,
     check_outputs,
     count_right,
+    precision_of,
     read_labels,
     read_outputs,
 )
@@ -33,6 +36,7 @@ from ...daemon.session.session import InFlightRun, Job, Session, make_order
 from ...daemon.session.telemetry import environment_of
 from ...daemon.settings.config import Telemetry, Workload
 from ...parsers.errors import UserError
+from ...parsers.inference.calibration import Preprocess
 from ...parsers.inference.events import RunEvent
 from ..results.records import BenchSettings, Status
 from ..results.summary import Measured
@@ -47,6 +51,7 @@ from .settings import (
     shortened,
     workload_of,
 )
+from .tasks import Boxes, Task, judge, read_boxes, task_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -282,12 +287,14 @@ _REFERENCE = "reference"
 class Reference(NamedTuple):
     """Outputs of a model as it was given, by ONNX Runtime on the CPU, in a scratch directory.
 
-    ``labels`` are the right classes of the inputs of a data set.
+    ``labels`` are the right classes of the inputs of a data set, or ``truth`` the boxes in them.
     """
 
     directory: Path
     made: FinishedRun
     labels: "NDArray[Any] | None" = None
+    task: Task | None = None
+    truth: Sequence[Boxes] | None = None
 
     @property
     def file(self) -> Path:
@@ -311,11 +318,14 @@ def make_reference(
     with tempfile.TemporaryDirectory(prefix="tegrascope-bench-") as name:
         outputs, labels = Path(name) / "reference.npz", None
         say(f"{model}: reference outputs by ONNX Runtime on the CPU")
-        if settings.labels is not None:
+        if settings.labels is not None and not _has_boxes(settings.labels):
             labels = read_labels(Path(settings.labels).expanduser())
         workload = reference_of(settings, model)
         made = workers.run(workload, _REFERENCE, LOOK_SECONDS, outputs, settings.inputs)
         reference = Reference(Path(name), made, labels)
+        if made.status == "ok" and settings.inputs is not None:
+            path = find_model(absolute(model), workers.session.model_directory)
+            reference = _with_task(reference, task_of(path, settings.task), settings)
         if made.status == "ok":
             _run_rounded(absolute(model), workload, reference, workers, settings.inputs)
         # Its worker would hold memory and cores that the measured ones need.
@@ -323,6 +333,47 @@ def make_reference(
         if labels is not None and made.status == "ok":
             count_right(read_outputs(outputs), labels)  # better refused before an engine is built
         yield reference
+
+
+def _has_boxes(labels: str) -> bool:
+    path = Path(labels).expanduser()
+    return path.is_dir() or path.suffix.lower() == ".json"
+
+
+def _with_task(reference: Reference, task: Task | None, settings: BenchSettings) -> Reference:
+    """Return a reference with its task and the true boxes; raise ``UserError`` if they do not fit.
+
+    Better now than after an engine was built.
+    """
+    if settings.labels is None or not _has_boxes(settings.labels):
+        return reference._replace(task=_fitting(task, reference, settings))
+    if task is None or task.name != "detect":
+        raise UserError(
+            "the labels are boxes, and the file does not say that it is a detector",
+            "give --task detect",
+        )
+    how = settings.preprocess or Preprocess()
+    shapes = [one for one in reference.made.report.input_shapes.values() if len(one) == 4]
+    if not shapes:
+        raise UserError("the model takes no image", "leave --labels out")
+    height, width = shapes[0][1:3] if how.layout == "NHWC" else shapes[0][2:]
+    files = input_files(Path(settings.inputs or "").expanduser())
+    truth = read_boxes(Path(settings.labels).expanduser(), files, (width, height), how)
+    return reference._replace(task=task, truth=truth)
+
+
+def _fitting(task: Task | None, reference: Reference, settings: BenchSettings) -> Task | None:
+    """Return the task if the outputs have its form; raise ``UserError`` if it was asked for."""
+    if task is None:
+        return None
+    try:
+        outputs = read_outputs(reference.file)
+        judge(OutputCheck(verdict="good", relative_error=0.0), outputs, outputs, task, "fp32")
+    except UserError:
+        if settings.task is not None:
+            raise
+        return None  # the metadata said it; the channels are judged
+    return task
 
 
 def _run_rounded(
@@ -371,10 +422,20 @@ def look_on(
             settings.tolerance,
             reference.rounded,
         )
+        if reference.task is not None and exists(outputs):
+            found.outputs = judge(
+                found.outputs,
+                read_outputs(reference.file),
+                read_outputs(outputs),
+                reference.task,
+                precision_of(done.report.built),
+                truth=reference.truth,
+                tolerance=settings.tolerance,
+            )
         is_reference = workload.backend_in_force == REFERENCE
         if is_reference and found.outputs.verdict in ("good", "unjudged"):
-            accuracy = found.outputs.accuracy
-            found.outputs = OutputCheck(verdict="reference", accuracy=accuracy)
+            accuracy, score = found.outputs.accuracy, found.outputs.task
+            found.outputs = OutputCheck(verdict="reference", accuracy=accuracy, task=score)
     return found
 
 

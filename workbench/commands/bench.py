@@ -227,11 +227,20 @@ def add(option: Options) -> None:
     )
     option.engine()
     option("--inputs PATH", "check the outputs for these inputs: images or arrays")
-    option("--labels PATH", "the class of each of --inputs: text, a number per line; or .npz")
+    option(
+        "--labels PATH",
+        "of --inputs: the class of each, as text with a number per line or .npz; or the boxes in"
+        " each, as COCO JSON or a folder of YOLO text",
+    )
+    option(
+        "--task",
+        "what the outputs of --inputs are (default: by the metadata of the file)",
+        choices=("classify", "detect", "segment"),
+    )
     option(
         "--tolerance RATIO",
-        "outputs are right up to this loss of top-1 with --labels (default: 0.01), or up to this"
-        " relative error without (default: by precision)",
+        "outputs are right up to this loss of top-1 or mAP with --labels (default: 0.01), or up to"
+        " this error without (default: by precision)",
         type=reader(float, lambda ratio: 0 <= ratio <= 1, "a ratio from 0 to 1"),
     )
     option("--streams N", "inferences in flight at once", default=1)

@@ -220,6 +220,8 @@ def _output_cells(result: AcceleratorResult) -> dict[str, str]:
     outputs = result.outputs
     return {
         "outputs": shown(outputs, _verdict),
+        "  mAP 0.5:0.95, or mIoU": shown(outputs, _task_score),
+        "  mAP 0.5": shown(outputs, _map50),
         "  worst channel": shown(outputs, _worst_channel),
         "  relative error": _relative_error(result),
         "  top-1 of the labels": _accuracy(result, "top1", percent),
@@ -236,6 +238,27 @@ def _verdict(check: OutputCheck) -> str:
     if check.verdict == "good" and check.unjudged and check.channels is not None:
         words += f", {check.unjudged} of {check.channels.channels} channels not judged"
     return words
+
+
+def _task_score(check: OutputCheck) -> str:
+    """Return the score of the task, out of 100 as is usual, beside that of the reference."""
+    score = check.task
+    if score is None:
+        return ""
+    return _beside(score.score, score.reference)
+
+
+def _map50(check: OutputCheck) -> str:
+    score = check.task
+    if score is None or score.map50 is None:
+        return ""
+    return _beside(score.map50, score.reference_map50)
+
+
+def _beside(score: float, reference: float | None) -> str:
+    if reference is None:
+        return f"{100 * score:.1f} (agreement with fp32)"
+    return f"{100 * score:.1f} (fp32 {100 * reference:.1f})"
 
 
 def _worst_channel(check: OutputCheck) -> str:

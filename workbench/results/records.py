@@ -362,6 +362,7 @@ class BenchSettings(InferenceSettings, Record):
     backend: BackendName | None = None
     inputs: str | None = None
     labels: str | None = None
+    task: Literal["classify", "detect", "segment"] | None = None
     tolerance: Ratio | None = None
     contention: bool = False
     lock_in_seconds: NonNegativeFloat | None = None

@@ -22,7 +22,7 @@ _TITLES: dict[GoalName, str] = {
     "energy": "energy per input",
     "gpu_freed": "GPU freed",
 }
-_COLUMNS = ("p50", "p99", "inputs/s", "net per input", "GPU load", "GPU freed", "result")
+_COLUMNS = ("p50", "p99", "inputs/s", "net per input", "GPU load", "GPU freed")
 _ORDER = ("front", "above_limit", "dominated", "not_measured")
 
 
@@ -42,13 +42,16 @@ def sweep_blocks(sweep: Sweep, base: BenchSettings, *, is_page: bool = False) ->
     if front is not None:
         blocks += [Heading("The front", 3), Text(_ABOUT, "under"), front]
     rows = []
+    measure = _measure(sweep)
     for outcome in _ORDER:
         for title, point in zip(titles, sweep.points, strict=True):
             if point.outcome == outcome and (is_page or outcome == "front"):
-                rows.append((title, *_cells(point, titles)))
+                scores = [_score(point)] if measure else []
+                rows.append((title, *_cells(point), *scores, _outcome(point, titles)))
     if rows:
         ends = frozenset({len(sweep.front) - 1}) if sweep.front else frozenset()
-        blocks.append(Table(("", *_COLUMNS), rows, ends=ends))
+        names = [measure] if measure else []
+        blocks.append(Table(("", *_COLUMNS, *names, "result"), rows, ends=ends))
     gone = sum(point.result.status == "ok" for point in sweep.points) - len(sweep.front)
     if gone and not is_page:
         blocks.append(Text(f"{gone} others were dropped; report.html has their figures."))
@@ -117,7 +120,24 @@ def _best(sweep: Sweep, limit: float, titles: Sequence[str]) -> Iterator[tuple[s
         yield f"best {_TITLES[goal]}, {label}", words
 
 
-def _cells(point: SweepPoint, titles: Sequence[str]) -> tuple[str, ...]:
+def _measure(sweep: Sweep) -> str | None:
+    """Return the name of the score of a task, if any point has one."""
+    for point in sweep.points:
+        outputs = point.result.outputs
+        if outputs is not None and outputs.task is not None:
+            return outputs.task.measure
+    return None
+
+
+def _score(point: SweepPoint) -> str:
+    """Return the score of a point out of 100, as is usual."""
+    outputs = point.result.outputs
+    if outputs is None or outputs.task is None:
+        return ""
+    return f"{100 * outputs.task.score:.1f}"
+
+
+def _cells(point: SweepPoint) -> tuple[str, ...]:
     one = point.result
     load = one.utilization.get("gpu")
     return (
@@ -127,7 +147,6 @@ def _cells(point: SweepPoint, titles: Sequence[str]) -> tuple[str, ...]:
         with_half(joules_per_input(point), joules),
         shown(load, lambda figure: percent(figure.value)),
         shown(one.gpu_freed, lambda figure: points(figure.value)),
-        _outcome(point, titles),
     )
 
 
