@@ -41,6 +41,8 @@ FEWEST_POINTS = 6
 SMOOTHEST, SMOOTHEST_WITHOUT_BEAT = 10.0, 1.5
 # Times the variance of idle power, above which the board does not move so by itself.
 _BEYOND_IDLE = 6.0
+# Standard deviation of the blocks over the mean power, that may be the board's own.
+_QUIET_SHARE = 0.01
 # docs/decisions/interval.md, "Beats"
 # A share or line below this is noise of the Fourier sums.
 NO_BEAT = 0.05
@@ -92,7 +94,8 @@ def sampling_watts(
     That knowledge is of the marked work only. A job without marks has a beat too, which looks like
     power that moves smoothly. Idle power shows how much the board moves by itself, as
     ``idle_density`` (``Wander.density``). Where the blocks vary by more than six times that, the
-    limit is ten times, whatever the starts say.
+    limit is ten times, whatever the starts say. Without an idle phase it is so where their standard
+    deviation is above 1 % of the mean power.
 
     ``beats`` are those of the work with the samples (``rhythm.folded_rhythm``), none if its rhythm
     is unknown. If a beat is visible, the variance is not limited by smoothness, and the error of
@@ -123,10 +126,13 @@ def _scatter_watts(
     joules = [0.0, *accumulate(map(mul, weights, watts))]
     variance = _variance(_residues(spans, joules, size))
     limit = _smoothness_limit(beats)
-    # An idle phase whose readings are all equal tells nothing: the step of the sensor hides it.
-    if limit is not None and idle_density:
-        block_seconds = spans[-1] * size / n
-        if variance > _BEYOND_IDLE * idle_density / block_seconds:
+    if limit is not None:
+        if idle_density is None:
+            quiet = (_QUIET_SHARE * joules[-1] / spans[-1]) ** 2
+        else:
+            quiet = _BEYOND_IDLE * idle_density / (spans[-1] * size / n)
+        # An idle phase whose readings are all equal tells nothing: the step of the sensor hides it.
+        if quiet and variance > quiet:
             limit = SMOOTHEST
     if limit is not None:
         shortest = _variance(_residues(spans, joules, short)) * short / size

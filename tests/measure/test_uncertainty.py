@@ -145,8 +145,8 @@ def unmarked_job(seed):
     return Curve(times, watts), 8.0 + 10.0 * 0.25
 
 
-def test_job_that_nobody_marked_lies_in_the_interval_if_idle_power_is_known():
-    """The starts have no beat with the sampling, and the job has."""
+def test_job_that_nobody_marked_lies_in_the_interval():
+    """The starts have no beat with the sampling, and the job has; with idle phases and without."""
     no_beat = [Beat(5.0, 0.0, 0.0)]
     held = {"known": 0, "unknown": 0}
     for seed in range(SEEDS):
@@ -154,7 +154,7 @@ def test_job_that_nobody_marked_lies_in_the_interval_if_idle_power_is_known():
         off = abs(statistics.fmean(curve.watts) - true_watts)
         held["unknown"] += off <= sampling_watts(curve, no_beat)
         held["known"] += off <= sampling_watts(curve, no_beat, 0.07**2)
-    assert held["known"] >= ENOUGH > held["unknown"]
+    assert min(held.values()) >= ENOUGH
 
 
 def test_power_that_moves_as_idle_power_does_has_no_wider_interval():
@@ -381,7 +381,8 @@ def test_a_beat_lifts_the_limit_by_smoothness():
     aside = math.sqrt(2) * 0.05 * statistics.pstdev(watts)
     unlimited = math.sqrt(sampling_watts(curve, [Beat(3.0, 1.0, 0.05)]) ** 2 - aside**2)
     assert unlimited > 3 * sampling_watts(curve)
-    assert sampling_watts(curve) > 2 * sampling_watts(curve, [Beat(3.0, 1.0, 0.0)])
+    # The idle board moves so by itself.
+    assert sampling_watts(curve) > 2 * sampling_watts(curve, [Beat(3.0, 1.0, 0.0)], 10.0)
 
 
 def two_phases(seconds, memory):
