@@ -192,9 +192,12 @@ def take_troubles(demo: Demo, path: Path) -> None:
 
 
 def take_run_page(demo: Demo, path: Path) -> None:
-    """Take the page of the latest finished run."""
+    """Take the page of the latest finished run on a DLA."""
+    rows = "[...document.querySelectorAll('#runs tbody tr.ok')]"
     with opened(demo.url, RUN_LOOK) as tab:
-        address = tab.wait_for("document.querySelector('#runs tbody tr.ok a')?.href")
+        address = tab.wait_for(
+            f"{rows}.find(one => one.cells[1].textContent === 'dla0')?.querySelector('a').href"
+        )
     with opened(address, RUN_LOOK) as tab:
         tab.wait_for("document.querySelectorAll('#charts path.curve').length > 8")
         take(tab, path, RUN_LOOK)

@@ -122,7 +122,7 @@ def test_misses_of_a_deadline_are_below_their_workload():
 
 
 def test_energy_per_unit_is_below_its_workload():
-    for joules, expected in ((None, []), (0.46143, ["0.461 J per token"])):
+    for joules, expected in ((None, []), (0.46143, ["0.461 J gross per token"])):
         good = {"ended": 90.0, "unit": "token", "joules_per_unit": joules}
         state = ScreenState(status(workloads=[workload(last_good=good)]), URL)
         assert [line.strip() for line in shown(state, 80) if "token" in line] == expected

@@ -174,7 +174,7 @@ def _layers(result: AcceleratorResult) -> str:
     layers = {
         "DLA": placement.dla_layers,
         "GPU": placement.gpu_layers,
-        "GPU, only reformatting": placement.reformat_layers,
+        "reformat on the GPU": placement.reformat_layers,
     }
     return ", ".join(f"{where} {len(names)}" for where, names in layers.items() if names)
 

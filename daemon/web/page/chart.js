@@ -149,9 +149,9 @@ export class Chart {
       const at = { class: "time middle", x: x(time), y: HEIGHT - 5 };
       drawn.push(draw("text", at, step < 86_400 ? clock(time, step < 60) : moment(time).slice(0, 10)));
     }
-    const own = bands.find(({ id, steadyBegin }) => id === lit && steadyBegin !== null);
-    if (own) drawn.push(draw("text", { class: "middle", x: inside((own.steadyBegin + own.steadyEnd) / 2), y: TOP + 11 }, "steady"));
-    const seen = new Set();
+    const run = bands.find(({ id, steadyBegin }) => id === lit && steadyBegin !== null);
+    if (run) drawn.push(draw("text", { class: "middle", x: inside((run.steadyBegin + run.steadyEnd) / 2), y: TOP + 11 }, "steady"));
+    const heights = [];
     const gateOf = ({ name }) => this.keys.get(name).gate;
     for (const { name, pieces } of [...lines].sort((a, b) => gateOf(b) - gateOf(a))) {
       const points = pieces.map((piece) =>
@@ -161,8 +161,10 @@ export class Chart {
       const { colour, gate } = this.keys.get(name);
       const d = gate ? areaOf(points, floor) : pathOf(points);
       // Of two lines in one place the upper is dashed, so that both can be seen.
-      const kind = gate ? "area" : seen.has(d) ? "curve dashed" : "curve";
-      seen.add(d);
+      const own = points.flat().map(([, height]) => height);
+      const isCovered = heights.some((other) => other.length === own.length && other.every((height, index) => Math.abs(height - own[index]) < 1));
+      const kind = gate ? "area" : isCovered ? "curve dashed" : "curve";
+      if (!gate) heights.push(own);
       drawn.push(draw("path", { class: `${kind} ${colour}`, d, "data-signal": name }));
     }
     for (const { value, level } of marks) {

@@ -48,11 +48,10 @@ const ageOf = (seconds) => (seconds < 120 ? "a moment ago" : ago(seconds));
 
 function line(cause, found, isOpen, time) {
   const [worst] = found;
-  const since = Math.min(...found.map((one) => one.since));
   const [href, name] = PLACES[cause];
   const parts = [
     make("b", {}, worst.severity), ` ${worst.text}`,
-    make("small", {}, ` since ${stamp(since)}, ${ageOf(time - since)} · `), make("a", { href }, name),
+    make("small", {}, ` since ${stamp(worst.since)}, ${ageOf(time - worst.since)} · `), make("a", { href }, name),
   ];
   parts.push(...runLink(worst));
   if (found.length > 1) {

@@ -31,7 +31,7 @@ export const perUnit = (run) =>
 export const NET = "above idle";
 export const GROSS = "whole module";
 /** Print half an interval in percent; more digits would promise more than a clock or sensor keeps. */
-export const half = (value) => `±${SPACE}${value < 0.1 ? "< 0.1" : digits(value, 2)}${SPACE}%`;
+export const half = (value) => `±${SPACE}${value < 0.1 ? `<${SPACE}0.1` : digits(value, 2)}${SPACE}%`;
 export const percent = (value) =>
   (value ?? null) === null ? NOTHING : `${(100 * value).toFixed(1)}${SPACE}%`;
 

@@ -96,7 +96,8 @@ function line(one) {
       state,
       good ? [make("a", { href }, "")] : "none yet",
       seconds(good?.p50_seconds),
-      [energyOf(good), make("small", {}, perUnit(good))],
+      // Where an inference is one unit, its energy is not told twice.
+      [energyOf(good), make("small", {}, good?.joules_per_unit === good?.gross_joules_per_inference ? "" : perUnit(good))],
       String(one.failures),
       one.deadline_seconds === null ? NOTHING : `${count(one.misses)} beyond ${seconds(one.deadline_seconds)}`,
       "",
