@@ -702,7 +702,9 @@ def test_sensor_and_core_without_power_are_off(board, show):
 
 
 def test_lines_in_one_place_can_both_be_seen(board, show):
-    board.fill(lambda _: telemetry(0) | {"temperatures_celsius.tj": 45.02}, 30, 0, 1.0)
+    board.fill(
+        lambda ago: telemetry(0) | {"temperatures_celsius.tj": 45.0 + 0.04 * (ago % 2)}, 30, 0, 1.0
+    )
     tab = show(board.url)
     tab.wait_for(path("celsius/tj"))
     same = "document.querySelectorAll('#temperature path.curve.dashed').length"

@@ -29,6 +29,7 @@ const RIGHT = 8;
 const TOP = 6;
 const BOTTOM = 20;
 const HEIGHT = 150;
+const LINE_PIXELS = 2;
 const COLOURS = 7;
 const HEADS = ["signal", "latest", "mean", "lowest", "highest"];
 
@@ -162,7 +163,8 @@ export class Chart {
       const d = gate ? areaOf(points, floor) : pathOf(points);
       // Of two lines in one place the upper is dashed, so that both can be seen.
       const own = points.flat().map(([, height]) => height);
-      const isCovered = heights.some((other) => other.length === own.length && other.every((height, index) => Math.abs(height - own[index]) < 1));
+      const apart = (other) => other.reduce((sum, height, index) => sum + Math.abs(height - own[index]), 0) / own.length;
+      const isCovered = heights.some((other) => other.length === own.length && apart(other) < LINE_PIXELS);
       const kind = gate ? "area" : isCovered ? "curve dashed" : "curve";
       if (!gate) heights.push(own);
       drawn.push(draw("path", { class: `${kind} ${colour}`, d, "data-signal": name }));
