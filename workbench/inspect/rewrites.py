@@ -232,16 +232,15 @@ def _maximum(new: _Replacement) -> None:
 
 
 def _hard_sigmoid(new: _Replacement) -> None:
-    slope = new.node.attribute("alpha", float) or 0.2
-    shift = new.node.attribute("beta", float)
-    shift = 0.5 if shift is None else shift
+    """Write the definition out, in its order: each step rounds as the original does."""
+    slope, shift = new.node.attribute("alpha", float), new.node.attribute("beta", float)
     if new.node.op == "HardSwish":
         slope = 1 / 6
-    last = new.add("Add", new.data.name, new.constant(shift / slope))
-    last = new.add("Clip", last, new.constant(0.0), new.constant(1 / slope))
+    last = new.add("Mul", new.data.name, new.constant(0.2 if slope is None else slope))
+    last = new.add("Add", last, new.constant(0.5 if shift is None else shift))
+    last = new.add("Clip", last, new.constant(0.0), new.constant(1.0))
     if new.node.op == "HardSwish":
-        last = new.add("Mul", new.data.name, last)
-    new.add("Mul", last, new.constant(slope))
+        new.add("Mul", new.data.name, last)
 
 
 def _normalise(new: _Replacement) -> None:
