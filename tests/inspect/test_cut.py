@@ -305,6 +305,54 @@ def test_work_that_is_not_counted_makes_the_share_an_upper_bound(tmp_path, capsy
     assert "in the body, at most: 1 node(s) are not counted" in capsys.readouterr().out
 
 
+def as_old(made: onnx.ModelProto) -> None:
+    """Make weights inputs too, as the format demanded before its version 4."""
+    made.ir_version = 3
+    for weight in made.graph.initializer:
+        shape = list(weight.dims)
+        made.graph.input.append(helper.make_tensor_value_info(weight.name, weight.data_type, shape))
+
+
+def as_function(made: onnx.ModelProto) -> None:
+    """Compute the activation in a function of the model."""
+    opset = helper.make_opsetid("", 17)
+    body = [node("HardSwish", "p", "q")]
+    made.functions.append(helper.make_function("own", "Act", ["p"], ["q"], body, [opset]))
+    made.opset_import.append(helper.make_opsetid("own", 1))
+    made.graph.node[1].op_type, made.graph.node[1].domain = "Act", "own"
+
+
+def as_unnamed_and_unsorted(made: onnx.ModelProto) -> None:
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in made.graph.node]
+    del made.graph.node[:]
+    for copy in reversed(copies):
+        copy.name = ""
+        made.graph.node.append(copy)
+
+
+def as_output(made: onnx.ModelProto) -> None:
+    """Return what the replaced node makes as well."""
+    made.graph.output.append(helper.make_empty_tensor_value_info("b"))
+
+
+@pytest.mark.parametrize("form", [as_old, as_function, as_unnamed_and_unsorted, as_output])
+def test_forms_of_a_file_make_no_difference(form, tmp_path):
+    made = between(node("HardSwish", "a", "b"))
+    form(made)
+    parts = cut(made, tmp_path)
+    assert parts.head is None
+    assert [rewritten.op for rewritten in parts.rewritten] == ["HardSwish"]
+
+
+def test_weights_in_another_file_are_taken_along(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(structures.resnet(1), path, save_as_external_data=True, location="weights")
+    parts = cut_model(path, *judged(path), tmp_path / "parts")
+    (tmp_path / "weights").unlink()
+    onnx.checker.check_model(parts.body, full_check=True)
+    assert session(parts.body).get_outputs()[0].name == parts.borders[0]
+
+
 def test_metadata_goes_along(tmp_path):
     made = structures.yolov8(1)
     helper.set_model_props(made, {"task": "detect", "stride": "32"})

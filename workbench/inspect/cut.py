@@ -250,7 +250,9 @@ def _with_nodes(model: Any, nodes: Sequence[Any], weights: Iterable[Any]) -> Any
 
     weights = [*model.graph.initializer, *weights]
     graph = helper.make_graph(nodes, "cut", model.graph.input, model.graph.output, weights)
-    made = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    # Before version 4, ONNX infers no shapes from weights that are not inputs too.
+    version = max(4, model.ir_version)
+    made = helper.make_model(graph, opset_imports=model.opset_import, ir_version=version)
     made.metadata_props.extend(model.metadata_props)
     inputs = [value.name for value in graph.input]
     return _part(made, inputs, [value.name for value in graph.output])
