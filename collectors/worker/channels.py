@@ -23,10 +23,12 @@ class ChannelErrors(NamedTuple):
     """Root mean squares by channel, in the unit of the output; each has shape (channels,).
 
     ``spread`` is that of the reference over the inputs: the mean of each position over the inputs
-    is taken out. ``rounding`` is the error that weights rounded to bf16 make.
+    is taken out. ``given_spread`` is that of the outputs that are judged. ``rounding`` is the error
+    that weights rounded to bf16 make.
     """
 
     spread: "NDArray[Any]"
+    given_spread: "NDArray[Any]"
     error: "NDArray[Any]"
     rounding: "NDArray[Any]"
 
@@ -75,8 +77,11 @@ def channel_errors(
     want, got = as_channels(expected), as_channels(given)
     other = None if rounded is None else as_channels(rounded)
     inputs, positions, channels = want.shape
-    mean = numpy.nan_to_num(want.mean(axis=0, dtype="f8"), posinf=0.0, neginf=0.0)
-    size, spread, error, rounding = numpy.zeros((4, channels))
+    mean, given_mean = (
+        numpy.nan_to_num(one.mean(axis=0, dtype="f8"), posinf=0.0, neginf=0.0)
+        for one in (want, got)
+    )
+    size, spread, given_spread, error, rounding = numpy.zeros((5, channels))
     # One input at a time: in double precision, a data set would take twice its memory.
     for number in range(inputs):
         row = want[number].astype("f8")
@@ -84,6 +89,7 @@ def channel_errors(
         row[~counts] = mean[~counts]
         size += (row**2).sum(axis=0)
         spread += ((row - mean) ** 2).sum(axis=0)
+        given_spread += (numpy.where(counts, got[number] - given_mean, 0.0) ** 2).sum(axis=0)
         error += (numpy.where(counts, got[number] - row, 0.0) ** 2).sum(axis=0)
         if other is not None:
             off = numpy.nan_to_num(other[number] - row, posinf=0.0, neginf=0.0)
@@ -91,13 +97,14 @@ def channel_errors(
     count = max(1, inputs * positions)
     size, error = numpy.sqrt(size / count), numpy.sqrt(error / count)
     # The mean of n inputs takes one of their n degrees of freedom.
-    spread = numpy.sqrt(spread / max(1, (inputs - 1) * positions))
+    freedom = max(1, (inputs - 1) * positions)
+    spread, given_spread = numpy.sqrt(spread / freedom), numpy.sqrt(given_spread / freedom)
     if other is None:
         rounding = size * _USUAL_ROUNDING
     else:
         rounding = _usual(numpy.sqrt(rounding / count), spread)
         rounding = numpy.maximum(rounding, size * _LEAST_ROUNDING)
-    return ChannelErrors(spread, error, rounding)
+    return ChannelErrors(spread, given_spread, error, rounding)
 
 
 def _usual(rounding: "NDArray[Any]", spread: "NDArray[Any]") -> "NDArray[Any]":
