@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...collectors.models.files import metadata_of
 from ...collectors.models.onnx_writer import graph, model, node, tensor, value_info
+from ...collectors.paths import exists, is_directory
 from ...collectors.worker.outputs import LIMITS, Computed, OutputCheck, TaskScore
 from ...parsers.errors import UserError, file_error
 from ...parsers.inference.calibration import Preprocess
@@ -308,7 +309,7 @@ def read_boxes(
         UserError: They cannot be read, or have none of the images.
     """
     try:
-        if labels.is_dir():
+        if is_directory(labels):
             return [_yolo_boxes(labels / f"{one.stem}.txt", one, side, how) for one in inputs]
         if labels.stat().st_size > _MOST_LABEL_BYTES:
             raise ValueError("more than 512 MiB")
@@ -352,7 +353,7 @@ def _yolo_boxes(text: Path, image: Path, side: tuple[int, int], how: Preprocess)
         size = opened.size
     corners, classes = [], []
     lines: Sequence[str] = ()
-    if text.exists():
+    if exists(text):
         if text.stat().st_size > _MOST_TEXT_BYTES:
             raise ValueError(f"{text.name} has more than 16 MiB")
         lines = text.read_text().splitlines()

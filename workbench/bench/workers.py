@@ -18,7 +18,7 @@ from ...collectors.lines.program import ProcessSource, SocketSource
 from ...collectors.models.data_sets import input_files
 from ...collectors.models.files import external_files, find_model
 from ...collectors.models.rounded import write_rounded
-from ...collectors.paths import exists
+from ...collectors.paths import exists, is_directory
 from ...collectors.worker.outputs import (
     OutputCheck,
     check_outputs,
@@ -337,7 +337,7 @@ def make_reference(
 
 def _has_boxes(labels: str) -> bool:
     path = Path(labels).expanduser()
-    return path.is_dir() or path.suffix.lower() == ".json"
+    return is_directory(path) or path.suffix.lower() == ".json"
 
 
 def _with_task(reference: Reference, task: Task | None, settings: BenchSettings) -> Reference:
