@@ -142,6 +142,7 @@ def test_every_panel_answers(seen, dashboard):
 NOT_SIMULATED = {
     "DLA tasks": "the DLA trace is off by default",
     "DLA by process": "the DLA trace is off by default",
+    "GPU load by process": "only on a PC, NVML is asked for processes",
     "GPU memory by process": "only on a Thor, NVML is read beside tegrastats",
     "Battery": "the simulated boards have none",
     "Quality flags of these runs": "says that no run has a flag, where none has",
