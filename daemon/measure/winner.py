@@ -45,25 +45,38 @@ def judge(gap: Figure, margin: float = 0.0) -> Lower:
 
 
 class MeanOfRuns(NamedTuple):
-    """The figure of one accelerator: the mean of its runs, their number and standard deviation."""
+    """The figure of one accelerator: the mean of its runs, their number and standard deviation.
+
+    ``offset`` is an error of unknown sign that both have and no run shows: more of it, where an
+    inference takes longer. Their difference has the difference of both.
+    """
 
     mean: Figure
     runs: int
     deviation: float = 0.0
+    offset: float = 0.0
 
-    def after_unlucky_run(self, sign: int) -> Figure:
+    def less(self, other: "MeanOfRuns") -> Figure:
+        """Return this mean less another one, with what the offset may change."""
+        gap, doubt = subtract(self.mean, other.mean), abs(self.offset - other.offset)
+        if gap.low is None or gap.high is None:
+            return gap
+        return Figure(value=gap.value, low=gap.low - doubt, high=gap.high + doubt)
+
+    def after_unlucky_run(self, sign: int) -> "MeanOfRuns":
         """Return the mean after one more run, two standard deviations above or below it.
 
-        >>> MeanOfRuns(Figure.around(1.0, 0.2), 3, 0.1).after_unlucky_run(+1).value
+        >>> MeanOfRuns(Figure.around(1.0, 0.2), 3, 0.1).after_unlucky_run(+1).mean.value
         1.05
         """
         if self.mean.half is None:
-            return self.mean
+            return self
         runs = self.runs + 1
         distance = _UNLUCKY * self.deviation
         squares = (self.runs - 1) * self.deviation**2 + distance**2 * self.runs / runs
         spread = student(runs - 1) * sqrt(squares / (runs - 1) / runs)
-        return Figure.around(self.mean.value + sign * distance / runs, max(self.mean.half, spread))
+        value = self.mean.value + sign * distance / runs
+        return self._replace(mean=Figure.around(value, max(self.mean.half, spread)))
 
 
 class Judgement(Record):
@@ -98,7 +111,7 @@ def judge_runs(first: MeanOfRuns, second: MeanOfRuns) -> Judgement:
     ('first', 'too_few_runs')
     """
     runs = min(first.runs, second.runs)
-    gap = subtract(first.mean, second.mean)
+    gap = first.less(second)
     if runs < RUNS_NEEDED:
         return Judgement(answer="too_few_runs", runs=runs, gap=Figure(value=gap.value))
     answer = judge(gap)
@@ -111,8 +124,8 @@ def judge_runs(first: MeanOfRuns, second: MeanOfRuns) -> Judgement:
         # A reader acts on an answer. The next run must not take it back.
         sign = 1 if answer == "first" else -1
         gaps = (
-            subtract(first.after_unlucky_run(sign), second.mean),
-            subtract(first.mean, second.after_unlucky_run(-sign)),
+            first.after_unlucky_run(sign).less(second),
+            first.less(second.after_unlucky_run(-sign)),
         )
         if any(judge(later) != answer for later in gaps):
             return Judgement(answer="not_sure", runs=runs, gap=bounded)

@@ -363,7 +363,8 @@ _COMPARED = _object(
     *("model", "batch", "built.requested_precision", "latency.p50_seconds"),
     *("energy.net_joules_per_inference", "energy.net_joules_per_inference_interval"),
     *("energy.gross_joules_per_inference", "energy.gross_joules_per_inference_interval"),
-    *("telemetry.utilization", "telemetry.dla_active", "quality"),
+    *("energy.offset_joules", "inferences", "telemetry.utilization", "telemetry.dla_active"),
+    "quality",
 )
 
 
@@ -371,7 +372,8 @@ class _Entry(BaseModel):
     """One workload of a model on one device, with the means of its runs.
 
     ``known`` has the values in each mean, by goal: energy may be withheld in some runs.
-    ``gross_joules`` stands beside a net energy only.
+    ``gross_joules`` stands beside a net energy only. ``offset_joules`` is what the offset of the
+    sensors may add to the gross energy of an inference, either way and in each run alike.
     """
 
     workload: str
@@ -383,6 +385,7 @@ class _Entry(BaseModel):
     latency_seconds: Figure | None
     joules: Figure | None
     gross_joules: Figure | None
+    offset_joules: float | None
     gpu_ratio: Figure | None
     dla: tuple[str, float] | None
     known: Mapping[str, Sequence[float]]
@@ -394,7 +397,13 @@ class _Entry(BaseModel):
         if mean is None:
             return None
         values = self.known[goal]
-        return MeanOfRuns(mean, len(values), stdev(values) if len(values) > 1 else 0.0)
+        is_gross = goal == "gross_energy" or (goal == "energy" and self.gross_joules is None)
+        return MeanOfRuns(
+            mean,
+            len(values),
+            deviation=stdev(values) if len(values) > 1 else 0.0,
+            offset=(self.offset_joules or 0.0) if is_gross else 0.0,
+        )
 
     def shown(self) -> dict[str, Any]:
         """Return it for a reader, without intervals that say nothing."""
@@ -463,6 +472,7 @@ def _entry(runs: Sequence[_Run], kind: str) -> _Entry:
     joules = [_joules(run, kind) for run in runs]
     gross = [_joules(run, "gross") for run in runs] if kind == "net" else []
     gpu = present(_mean_load(run, "gpu") for run in runs)
+    offsets = present(_offset_joules(run) for run in runs)
     flags: Counter[str] = Counter()
     for run in runs:
         flags.update(flag for flag in run["quality"] or () if flag not in _QUIET)
@@ -476,6 +486,7 @@ def _entry(runs: Sequence[_Run], kind: str) -> _Entry:
         latency_seconds=mean_of_rounds(latency),
         joules=mean_energy(joules),
         gross_joules=mean_energy(gross),
+        offset_joules=fmean(offsets) if offsets else None,
         gpu_ratio=mean_of_rounds(gpu, floor=_LOAD_STEP / 2),
         dla=_dla_use(newest["device"], runs),
         known={
@@ -496,6 +507,14 @@ def _joules(run: _Run, kind: str) -> Figure | None:
     if interval is None:
         return Figure(value=value)
     return Figure(value=value, low=interval["low"], high=interval["high"])
+
+
+def _offset_joules(run: _Run) -> float | None:
+    """Return what the offset of the sensors may add to an inference of a run, if it is known."""
+    if run["offset_joules"] is None or not run["inferences"]:
+        return None
+    joules: float = run["offset_joules"] / run["inferences"]
+    return joules
 
 
 def _dla_use(device: str, runs: Sequence[_Run]) -> tuple[str, float] | None:

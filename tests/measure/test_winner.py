@@ -47,6 +47,18 @@ def test_own_interval_of_a_run_counts_where_it_is_larger_than_the_spread():
     assert judgement.answer == "no_difference"
 
 
+def test_offset_counts_by_how_much_longer_an_inference_takes():
+    """An error of the sensors that all runs share is larger, the longer an inference takes."""
+    short, long = side(0.365, 0.366, 0.364), side(0.382, 0.383, 0.381)
+    assert judge_runs(short, long).answer == "first"
+    for shared in (0.02, 0.03):
+        same = judge_runs(short._replace(offset=shared), long._replace(offset=shared))
+        assert same == judge_runs(short, long)
+    doubtful = judge_runs(short._replace(offset=0.02), long._replace(offset=0.045))
+    assert doubtful.answer == "no_difference"
+    assert doubtful.gap.low < -0.04 < 0 < doubtful.gap.high
+
+
 def test_spread_counts_where_it_is_larger_than_the_own_interval():
     judgement = judge_runs(side(1.0, 2.0, 3.0, half=0.01), side(2.1, 3.1, 4.1, half=0.01))
     assert judgement.answer in ("no_difference", "not_known")
