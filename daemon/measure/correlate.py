@@ -46,7 +46,7 @@ from .report import (
     RunTelemetry,
     Span,
 )
-from .sensor import follows_work, shown_forgetting, suspect_rail, update_seconds, updates
+from .sensor import as_shown, follows_work, suspect_rail, update_seconds, updates
 from .trace import RunTrace
 from .utilization import telemetry
 
@@ -109,19 +109,23 @@ def correlate(
     if quality.late_seconds(arrived) > quality.LATE_AT_MOST_SECONDS:
         raised.add("late_samples")
     timed = quality.timed(arrived)
-    update = _update_seconds(timed, rule, window)
+    update, readings = _update_seconds(timed, rule, window), timed
+    beside = _whole_series(second, window)
+    if rule is not None and update is not None:
+        readings = updates(timed, rule, update)
+        beside = beside and updates(beside, rule, update)
     run = _Run(
         trace=trace,
         phases=phases,
         window=window,
         samples=timed,
-        readings=updates(timed, rule, update) if rule is not None and update else timed,
+        readings=readings,
         update_seconds=update,
         rule=rule,
         environment=environment,
         other_runs=others or {},
         in_flight=in_flight or _always_in_flight,
-        second=_whole_series(second, window),
+        second=beside,
     )
 
     work = _work_of(trace, window)
@@ -189,8 +193,8 @@ class _Run:
         window: Its steady phase, to which all figures belong.
         samples: Without those whose time is unknown.
         readings: Of these, the ones at which the sensor of the rails was updated.
-        update_seconds: How often that is, if lines show or NVML is known to have a slower sensor.
-        second: The second series, if there is a whole one.
+        update_seconds: How often that is, if the lines show a slower sensor.
+        second: The second series, if there is a whole one; of a slower sensor, its updates.
     """
 
     trace: RunTrace
@@ -524,18 +528,11 @@ def _timing_of(run: _Run, clock_seconds: float | None) -> Timing:
         # What the worker does not know of its edges is a doubt about their common clock.
         clock_seconds += run.trace.uncertain_ns / 1e9
     timing = timing_of(run.environment, clock_seconds, quality.late_seconds(run.samples))
-    if run.update_seconds is not None:
-        timing = timing._replace(delay=timing.delay + run.update_seconds)
-    if run.environment.rail_sensors or run.environment.power_reading:
-        return timing
-    # How the sensor averages is not known, so the steps at the edges of the work have to show it.
     readings, whole = run.readings, run.trace.telemetry_window()
     if run.idle_phases and whole is not None:
         readings = readings.around(whole.begin_ns, whole.end_ns)
     curve = module_curve(readings, run.rule)
-    if curve is None:
-        return timing
-    return timing._replace(forgetting=shown_forgetting(curve, run.window))
+    return as_shown(timing, run.environment, curve, run.window, run.update_seconds)
 
 
 def _flags_of_energy(measured: MeasuredEnergy | None) -> set[Flag]:
@@ -582,7 +579,7 @@ def _energy_of(
     causes = quality.withholding(raised, "integral")
     if causes:
         withheld = f"withheld: {', '.join(causes)}"
-    by_phase = phase_energy(run.samples, run.rule, run.window, work_phases, timing, withheld)
+    by_phase = phase_energy(run.readings, run.rule, run.window, work_phases, timing, withheld)
     return energy.model_copy(update={"phases": by_phase})
 
 
@@ -595,7 +592,7 @@ def _lock_in_of(run: _Run, timing: Timing, raised: Sequence[Flag]) -> LockInRepo
     from .lock_in import lock_in_report
 
     return lock_in_report(
-        plan, run.trace, run.window, run.samples, run.rule, timing.averaging, raised
+        plan, run.trace, run.window, run.readings, run.rule, timing.averaging, raised
     )
 
 

@@ -146,6 +146,7 @@ _TERMS = {
     "idle_wander": "idle power is not constant",
     "window_edges": "power changes at the ends of the window",
     "baseline_drift": "idle power differs before and after",
+    "second_series": "two series of readings disagree",
 }
 
 

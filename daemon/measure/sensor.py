@@ -15,9 +15,9 @@ from operator import mul
 from ...parsers.rails import RailRule
 from ...parsers.signals import GPU_LOAD, RAIL_POWER
 from .blocks import WindowSlice, known_values
-from .energy import FORGOTTEN, LAG_SECONDS, Curve, integrate, interval_ns
+from .energy import FORGOTTEN, LAG_SECONDS, Curve, Timing, integrate, interval_ns
 from .numerics import differences
-from .report import Span
+from .report import Environment, Span
 
 # docs/decisions/interval.md, "Sensor"
 EDGE_SECONDS = 5.0
@@ -45,6 +45,25 @@ _CLIPPED_SHARE, _SCATTERED_SHARE = 0.1, 0.2
 # Correlation of intervals and readings, in standard deviations of chance, fewest intervals, and the
 # standard deviation of uneven ones over their mean; the reading time of tegrastats gives 0.04.
 _TOGETHER, _FEWEST_INTERVALS, _UNEVEN = 5.0, 30, 0.08
+
+
+def as_shown(
+    timing: Timing,
+    environment: Environment,
+    curve: Curve | None,
+    window: Span,
+    update: float | None,
+) -> Timing:
+    """Return how readings relate to a window, with what they show of their sensor.
+
+    A reading may be older by the seconds from one ``update`` to the next. The time constant is that
+    of the readings (``shown_forgetting``) where neither the kernel's files nor a user state it.
+    """
+    if update is not None:
+        timing = timing._replace(delay=timing.delay + update)
+    if curve is None or environment.rail_sensors or environment.power_reading:
+        return timing
+    return timing._replace(forgetting=shown_forgetting(curve, window))
 
 
 def shown_forgetting(curve: Curve, window: Span) -> float:
@@ -97,8 +116,10 @@ def update_seconds(times_ns: Sequence[int], rails: Sequence[Sequence[float]]) ->
 
     Args:
         times_ns: shape (n,), increasing, lines of a window.
-        rails: shape (rails, n), power in each line.
+        rails: shape (rails, n), power in each line; an absent value (NaN) says nothing.
     """
+    if any(math.isnan(watts) for rail in rails for watts in rail):
+        return None
     changes = [i for i in range(1, len(times_ns)) if any(rail[i] != rail[i - 1] for rail in rails)]
     runs = differences(changes)
     values = [math.fsum(rail[i] for rail in rails) for i in changes]
@@ -134,7 +155,9 @@ def _pace(times_ns: Sequence[int], changes: Sequence[int]) -> float | None:
     as long as a line. Paces of 1.25 to 2 lines are tried, as far apart as the first lines of a
     window tell them; all lines then tell the best of them better.
     """
-    few = changes[: bisect_right(changes, _PACED_LINES)]
+    few = changes[: bisect_right(changes, changes[0] + _PACED_LINES)]
+    if len(few) < _FEWEST_RUNS:
+        return None
     lines = few[-1] - few[0]
     quarters = [count / 4 for count in range(2 * lines, int(4 * lines / _FEWEST_LINES))]
     alike, cycles = _most_alike(times_ns, few, quarters)
@@ -264,8 +287,11 @@ def _is_frozen(
 
     Only the longest time without a change counts, if it lies in the window at least in part. How
     likely it is follows from how often the other readings repeat. A rail that moves by one step at
-    a time may rest between two thresholds for long, so it is not judged.
+    a time may rest between two thresholds for long, so it is not judged. Nor is one that is absent
+    at times, and an absent value of another one is no motion.
     """
+    if any(map(math.isnan, watts)):
+        return False
     changes = [i for i in range(1, len(watts)) if watts[i] != watts[i - 1]]
     still = [0, *changes, len(watts)]
     lines, first = max((end - begin, begin) for begin, end in pairwise(still))
@@ -282,7 +308,7 @@ def _is_frozen(
     if len(watts) * repeated**lines > _BY_CHANCE:
         return False
     for other in others:
-        moved = [a != b for a, b in pairwise(other)]
+        moved = [a != b and not math.isnan(a + b) for a, b in pairwise(other)]
         during = statistics.fmean(moved[first:last])
         elsewhere = statistics.fmean(moved[:first] + moved[last:])
         if during > max(0.5, elsewhere / 2):

@@ -1,5 +1,6 @@
 """What readings of power tell about the sensor behind them."""
 
+import math
 import random
 
 import pytest
@@ -106,6 +107,27 @@ def test_work_that_is_switched_at_a_pace_is_no_slow_sensor():
     times = lines(0.1137)
     watts = [reading(6.0 + 5.0 * (time % 0.0873 < 0.03)) for time in times]
     assert update_seconds(nanoseconds(times), [watts]) is None
+
+
+def test_lines_that_begin_quiet_and_repeat_later_are_judged_from_there():
+    chance, times = random.Random(9), lines(seconds=60)
+    watts = [9.0] * 400
+    while len(watts) < len(times):
+        watts += [reading(9.0 + chance.random())] * chance.choice([1, 1, 2])
+    assert update_seconds(nanoseconds(times), [watts[: len(times)]]) is None
+
+
+def test_absent_values_show_neither_updates_nor_motion():
+    chance, times = random.Random(9), lines()
+    part = [math.nan if 15 <= time < 20 else 5 + chance.random() for time in times]
+    watts = [reading(work(time) + chance.random()) for time in times]
+    held = [*watts]
+    for number, time in enumerate(times):
+        if 15 <= time < 20:
+            held[number] = watts[137]
+    assert suspect(times, held, part) is None
+    assert suspect(times, held, watts) is not None
+    assert update_seconds(nanoseconds(times), [part]) is None
 
 
 def test_only_updates_are_readings_and_equal_ones_count_too():

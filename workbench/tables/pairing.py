@@ -11,12 +11,13 @@ import numpy as np
 from ... import __version__
 from ...collectors.board.boards import find_rail_rule, rail_rules
 from ...daemon.measure import quality
+from ...daemon.measure.blocks import WindowSlice
 from ...daemon.measure.correlate import correlate
 from ...daemon.measure.energy import interval_ns
-from ...daemon.measure.energy_report import timing_of
+from ...daemon.measure.energy_report import module_curve, timing_of
 from ...daemon.measure.phases import energy_of_parts
 from ...daemon.measure.report import Environment, Flag, RunReport, Span
-from ...daemon.measure.sensor import EDGE_SECONDS
+from ...daemon.measure.sensor import EDGE_SECONDS, as_shown, updates
 from ...daemon.measure.trace import RunTrace
 from ...parsers.errors import UserError
 from ...parsers.rails import RailRule, stated_sensors
@@ -246,9 +247,7 @@ def _report(
         if length_seconds and "clock_step" not in flags:
             flags.append("clock_step")
         trace.begins["steady"], trace.ends["steady"] = span.begin_ns, span.end_ns
-        # The steps at the edges show how the sensor averages.
-        reach = round(EDGE_SECONDS * 1e9)
-        cut = log.cut(span.begin_ns - reach, span.end_ns + reach)
+        cut = _cut_of(placed)
         rule = rule or find_rail_rule(RAIL_POWER.by_label(cut.columns))
     return correlate(
         trace,
@@ -268,11 +267,17 @@ def _report(
     )
 
 
+def _cut_of(placed: _Placed) -> WindowSlice:
+    """Return the telemetry of a run; the steps at its edges show how the sensor averages."""
+    reach = round(EDGE_SECONDS * 1e9)
+    return placed.log.cut(placed.span.begin_ns - reach, placed.span.end_ns + reach)
+
+
 def _in_flight(placed: _Placed, report: RunReport, rule: RailRule | None) -> dict[str, Any]:
     """Return time and energy with a request in flight, of a run with pauses between requests."""
     if not placed.run.requests or report.energy is None:
         return {}
-    cut = placed.log.cut(placed.span.begin_ns, placed.span.end_ns)
+    cut = quality.timed(_cut_of(placed))
     rule = rule or find_rail_rule(RAIL_POWER.by_label(cut.columns))
     times = in_flight(placed.run.requests, _LEAST_PAUSE * (interval_ns(cut.times_ns) or 0.0))
     if rule is None or len(times) < 2:
@@ -280,9 +285,13 @@ def _in_flight(placed: _Placed, report: RunReport, rule: RailRule | None) -> dic
     parts = []
     for begin_ns, end_ns in times:
         parts.append(Span(begin_ns=begin_ns + placed.behind_ns, end_ns=end_ns + placed.behind_ns))
+    update = report.energy.update_seconds
+    if update is not None:
+        cut = updates(cut, rule, update)
     timing = timing_of(report.environment, placed.clock_seconds(), quality.late_seconds(cut))
+    timing = as_shown(timing, report.environment, module_curve(cut, rule), placed.span, update)
     timing = timing._replace(length=placed.length_seconds())
-    joules = energy_of_parts(quality.timed(cut), parts, rule, timing)
+    joules = energy_of_parts(cut, parts, rule, timing)
     seconds = sum(part.seconds for part in parts)
     figure = joules and joules.model_dump()
     return {"in_flight": {"seconds": seconds, "parts": len(parts), "joules": figure}}
