@@ -245,7 +245,7 @@ def possible_lateness(behind: Sequence[float]) -> float:
 
     No line is printed before its second begins. So until the lateness is measured, the smallest
     difference is its upper limit, and one line that arrives soon after its second began is enough
-    to know that the source is on time. What a line normally takes, and the clock of another
+    to know that the source is on time. The usual delay of a line, and the clock of another
     machine, count as 0.
     """
     latest = usual_lateness(behind)

@@ -67,11 +67,12 @@ def correlate(
     """Pair a run with the telemetry of its own window.
 
     A run that failed or was cut short gets the figures that are known. Totals are given with their
-    flags. Three flags withhold energy per inference and per unit (``quality.withholding``):
+    flags. Four flags withhold energy per inference and per unit (``quality.withholding``):
 
     - ``insufficient_samples``: the window is too short, has fewer than 100 samples, or has fewer
       than 200 inferences and fewer than 200 units.
     - ``aliased``: the samples kept step with the inferences.
+    - ``sensor_suspect``: the readings of power cannot be those of a sensor that works.
     - ``overlapped``: another run worked at the same time, or another program on the same GPU, as
       far as NVML shows it.
 
@@ -192,7 +193,7 @@ class _Run:
     Attributes:
         window: Its steady phase, to which all figures belong.
         samples: Without those whose time is unknown.
-        readings: Of these, the ones at which the sensor of the rails was updated.
+        readings: The samples at which the sensor of the rails was updated.
         update_seconds: How often that is, if the lines show a slower sensor.
         second: The second series, if there is a whole one; of a slower sensor, its updates.
     """

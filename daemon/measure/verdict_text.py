@@ -40,7 +40,7 @@ class Verdict(Record):
         dla: Name of the workload; ``gpu`` likewise.
         dla_value: Mean in seconds, in joules per inference, or as load of the GPU.
         less_on_dla: ``gpu_value`` less ``dla_value``, with its interval.
-        energy: What the goal ``energy`` compares; gross only where no net energy is known.
+        energy: Kind of energy that the goal ``energy`` compares: gross if net energy is unknown.
     """
 
     goal: GoalOfRuns

@@ -119,7 +119,7 @@ class SecondSeries:
                 self._thread.start()
 
     def end(self, run_id: str, at_ns: int) -> None:
-        """End the window of a run; one that was not begun is no error."""
+        """End the window of a run; ignore one that was not begun."""
         with self._lock:
             if run_id in self._ends_ns:
                 self._ends_ns[run_id] = at_ns

@@ -319,7 +319,7 @@ class Session:
             self._second.begin(run_id, rule.total, interval)
 
     def end_window(self, run_id: str, at_ns: int) -> None:
-        """End it; one that was not begun is no error."""
+        """End it; ignore one that was not begun."""
         if self._second is not None:
             self._second.end(run_id, at_ns)
 

@@ -1,4 +1,4 @@
-"""Everybody can read the pages: axe-core finds nothing serious, and the keyboard reaches all."""
+"""Everybody can read the pages: axe-core finds no violation, and keys reach all charts."""
 
 from importlib.resources import files
 

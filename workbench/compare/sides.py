@@ -43,7 +43,7 @@ class MeasuredContext(Record):
         others_gpu: Share of time in which other processes computed on the GPU, on average.
         others_on_gpu: Their names.
         disturbed: Flags of work beside it.
-        disturbance: What worked in an idle phase.
+        disturbance: The work that was seen in an idle phase.
     """
 
     environment: Environment = Environment()

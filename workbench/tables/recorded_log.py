@@ -545,11 +545,11 @@ def unexplained_seconds(
 ) -> float:
     """Return the sum of what no usual spacing of records explains.
 
-    Records come at a usual spacing with a usual scatter. What lies beyond four times that scatter
-    may be a step of the clock: a spacing that is too long or, for a step back, too short. Not
-    counted are a record that was late, because the next one comes so much sooner, and lost records,
-    because the spacing is then a multiple of the usual one. After a step that is known, time goes
-    on by one usual spacing, which may be wrong by the scatter on both sides of the step.
+    Records come at a usual spacing with a usual scatter. A deviation of more than four times that
+    scatter may be a step of the clock: a spacing that is too long or, for a step back, too short.
+    Not counted are a record that was late, because the next one comes so much sooner, and lost
+    records, because the spacing is then a multiple of the usual one. After a step that is known,
+    time goes on by one usual spacing, which may be wrong by the scatter on both sides of the step.
 
     Args:
         spacings: Seconds from one group of records to the next, shape (n,). A group has one record,
