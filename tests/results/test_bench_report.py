@@ -120,6 +120,18 @@ def test_conclusion_names_gross_energy_where_it_disagrees(on_dla, words):
     assert words in conclusion
 
 
+def test_offset_of_the_sensors_may_explain_a_difference_of_gross_energy():
+    made = bench_of((80.0, 60.0), (20.0, 5.0))
+    results = []
+    for one in made.models[0].accelerators:
+        offset = {"gpu": 0.0, "dla0": one.gross_joules_per_inference.value}[one.device]
+        results.append(one.model_copy(update={"offset_joules_per_inference": offset}))
+    model = made.models[0].model_copy(update={"accelerators": tuple(results)})
+    page = Page(report_page(made.model_copy(update={"models": (model,)}), samples))
+    (conclusion,) = [one for one in page.words["p"] if one.startswith("On the DLA: ")]
+    assert "53 % less net energy but no difference in gross energy" in conclusion
+
+
 def test_page_says_that_it_is_simulated(result):
     assert "Simulated:" in report_page(result, samples)
     real = result.model_copy(update={"is_simulated": False})

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TextIO
 from ...collectors.models.files import BUILTIN_PREFIX
 from ...daemon.measure.blocks import Block as SampleBlock
 from ...daemon.measure.blocks import WindowSlice
-from ...daemon.measure.figures import subtract
 from ...daemon.measure.report import Environment, RunReport
 from ...daemon.measure.run_text import (
     ABSENT,
@@ -22,7 +21,7 @@ from ...daemon.measure.run_text import (
     with_half,
 )
 from ...daemon.measure.verdict_text import GoalOfRuns, Verdict, conclusion_of
-from ...daemon.measure.winner import judge
+from ...daemon.measure.winner import MeanOfRuns, judge
 from ...daemon.terminal import duration
 from ...parsers.values import DLAS
 from .accelerator_rows import rows_of
@@ -187,19 +186,23 @@ def _title(model: ModelResult, result: BenchResult) -> str:
     return title
 
 
+_GOAL_BY_NAME = {goal.name: goal for goal in GOALS}
+
+
 def _winners(model: ModelResult) -> Items:
     """Return the goals for which there were two accelerators to compare."""
     winners = []
-    for goal in model.goals:
-        if goal.difference is not None:
-            title, _, sentence = goal.sentence.partition(": ")
-            winners.append((title, sentence))
+    for decided in model.goals:
+        if decided.difference is not None:
+            title = _GOAL_BY_NAME[decided.goal].title
+            winners.append((title, decided.sentence.removeprefix(f"{title}: ")))
     return Items(winners)
 
 
 def _bars(model: ModelResult) -> Iterator[Bars]:
     """Yield each goal that was compared: the winner, and a bar per accelerator."""
-    for goal, decided in zip(GOALS, model.goals, strict=False):
+    for decided in model.goals:
+        goal = _GOAL_BY_NAME[decided.goal]
         if decided.difference is None:
             continue
         figures: dict[str, Figure] = {}
@@ -214,10 +217,11 @@ def _bars(model: ModelResult) -> Iterator[Bars]:
         rows = []
         for device, figure in best_first:
             rows.append((device, with_half(figure, goal.show), max(0.0, figure.value) / longest))
-        verdict, _, intervals = decided.sentence.partition("; ")
         # What is freed has no bar: the bars are of the figure that decides.
         better = "longer is better" if goal.more_is_better else "shorter is better"
-        yield Bars(f"{verdict} · {goal.figure}, {better}", rows, intervals)
+        # Results of older releases have their sentence alone.
+        verdict = decided.verdict or decided.sentence
+        yield Bars(f"{verdict} · {goal.figure}, {better}", rows, decided.grounds or "")
 
 
 _SAME_GOALS: dict[str, GoalOfRuns] = {"latency": "latency", "energy": "energy", "gpu_freed": "gpu"}
@@ -229,7 +233,8 @@ def _conclusion(model: ModelResult) -> str | None:
     Between two DLA cores these words say nothing.
     """
     verdicts = []
-    for goal, decided in zip(GOALS, model.goals, strict=False):
+    for decided in model.goals:
+        goal = _GOAL_BY_NAME[decided.goal]
         same_goal = _SAME_GOALS.get(goal.name)
         values: dict[str, float] = {}
         for result in model.accelerators:
@@ -254,21 +259,23 @@ def _conclusion(model: ModelResult) -> str | None:
 
 def _gross_verdict(model: ModelResult, net: GoalResult) -> Iterator[Verdict]:
     """Yield the verdict on gross energy of the two that were compared by net energy."""
-    figures: dict[str, Figure] = {}
+    sides: dict[str, MeanOfRuns] = {}
     for result in model.accelerators:
         figure = result.gross_joules_per_inference
         if figure is not None and result.device in (net.winner, net.runner_up):
-            figures["gpu" if result.device == "gpu" else "dla"] = figure
-    if len(figures) < 2:
+            offset = result.offset_joules_per_inference or 0.0
+            side = MeanOfRuns(figure, result.rounds, offset=offset)
+            sides["gpu" if result.device == "gpu" else "dla"] = side
+    if len(sides) < 2:
         return
-    gap = subtract(figures["gpu"], figures["dla"])
+    gap = sides["gpu"].less(sides["dla"])
     answer = judge(gap)
     yield Verdict(
         goal="gross_energy",
         answer=answer,
         better={"first": "gpu", "second": "dla"}.get(answer),
-        dla_value=figures["dla"].value,
-        gpu_value=figures["gpu"].value,
+        dla_value=sides["dla"].mean.value,
+        gpu_value=sides["gpu"].mean.value,
         less_on_dla=gap,
     )
 

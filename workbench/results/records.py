@@ -79,6 +79,8 @@ class AcceleratorResult(Record):
     Attributes:
         latency_seconds: The mean of the rounds' medians.
         counter_joules_per_inference: As gross, by the rails' own energy counters.
+        offset_joules_per_inference: What the offset of the sensors may add to the gross energy,
+            either way and in each round alike.
         utilization: Mean load by signal: ``gpu``, ``emc``, ``cpu``, ``dla0:tegrastats`` ….
         dla_active: Share of time in which a DLA core was powered, by core.
         lock_in: Energy of an inference by lock-in, if it was asked for; ``lock_in_stages`` of
@@ -115,6 +117,7 @@ class AcceleratorResult(Record):
     gross_joules_per_inference: Figure | None = None
     net_joules_per_inference: Figure | None = None
     counter_joules_per_inference: Figure | None = None
+    offset_joules_per_inference: NonNegativeFloat | None = None
     lock_in: LockInReport | None = None
     lock_in_stages: dict[StageName, LockInReport] = {}
     layers: tuple[LayerRow, ...] = ()
@@ -168,7 +171,8 @@ class GoalResult(Record):
     ``difference`` is by how much the second best accelerator is worse, in the goal's unit, and so
     not negative: the second less the best, for throughput the best less the second. ``interval`` is
     its 95 % interval. ``compared`` names what was compared: the two ``figures`` with their
-    intervals, or ``rounds`` with each other, in which shared errors cancel.
+    intervals, or ``rounds`` with each other, in which shared errors cancel. ``sentence`` is the
+    ``verdict`` and its ``grounds``, where there was something to compare.
     """
 
     goal: GoalName
@@ -178,6 +182,8 @@ class GoalResult(Record):
     interval: Interval | None = None
     compared: Literal["figures", "rounds"] = "figures"
     sentence: str
+    verdict: str | None = None
+    grounds: str | None = None
 
 
 class Caveat(Record):

@@ -296,16 +296,19 @@ def _times(rounds: Sequence[Round]) -> dict[str, Any]:
 
 def _energies(reports: Sequence[RunReport]) -> dict[str, Any]:
     """Return energy per inference and power: means of the counted rounds that publish them."""
-    gross, net, counted, powers = [], [], [], []
+    gross, net, counted, powers, offsets = [], [], [], [], []
     for report in reports:
         gross.append(energy_of(report, "gross"))
         net.append(energy_of(report, "net"))
         counted.append(_counter_energy(report))
         powers.append(mean_watts(report))
+        if report.energy is not None and report.energy.offset_joules is not None:
+            offsets.append(report.energy.offset_joules / max(report.inferences, 1))
     return {
         "gross_joules_per_inference": mean_energy(gross),
         "net_joules_per_inference": mean_energy(net),
         "counter_joules_per_inference": mean_energy(counted),
+        "offset_joules_per_inference": statistics.fmean(offsets) if offsets else None,
         "mean_watts": mean_of_rounds(present(powers)),
     }
 
@@ -487,6 +490,11 @@ def decide(
             width += ", narrower than the two ±: errors that a round's runs share cancel"
     elif min(best.rounds, other.rounds) == 1:
         width = "one round has no interval"
+    verdict = f"{goal.title}: {verdict}"
+    grounds = (
+        f"{goal.figure} {goal.show(best.figure.value)} on {best.device},"
+        f" {goal.show(other.figure.value)} on {other.device}; {width}{remark}"
+    )
     return GoalResult(
         goal=goal.name,
         winner=winner,
@@ -494,10 +502,9 @@ def decide(
         difference=gap.value,
         compared="figures" if paired is None else "rounds",
         interval=interval,
-        sentence=(
-            f"{goal.title}: {verdict}; {goal.figure} {goal.show(best.figure.value)} on"
-            f" {best.device}, {goal.show(other.figure.value)} on {other.device}; {width}{remark}"
-        ),
+        sentence=f"{verdict}; {grounds}",
+        verdict=verdict,
+        grounds=grounds,
     )
 
 
