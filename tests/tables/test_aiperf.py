@@ -313,7 +313,11 @@ def simulated(seed, folder):
 
 
 def test_the_simulator_has_the_energy_that_is_stated(tmp_path, record_property):
-    """In at least 93 of 100 seeds each true energy lies in the interval that is stated."""
+    """In at least 93 of 100 seeds each true energy lies in the interval that is stated.
+
+    The energy in flight is absent where the steps of the power show a sensor too slow for one of
+    the parts; that is rare, and those that are stated hold as often.
+    """
     inside, errors = {"whole": 0, "in flight": 0}, []
     for seed in range(SEEDS):
         log, path, requests, energy = simulated(seed, tmp_path)
@@ -322,12 +326,16 @@ def test_the_simulator_has_the_energy_that_is_stated(tmp_path, record_property):
         inside["whole"] += low <= energy(requests[0][0], max(end for _, end in requests)) <= high
         parts = in_flight(requests, 3 * found["environment.telemetry_interval_seconds"] * S)
         truth = sum(energy(*part) for part in parts)
-        joules = {name: found[f"in_flight.joules.{name}"] for name in ("value", "low", "high")}
         assert found["in_flight.parts"] == len(parts) > 1
-        inside["in flight"] += joules["low"] <= truth <= joules["high"]
-        errors.append(joules["value"] / truth - 1)
+        if "in_flight.joules.value" not in found:
+            continue
+        value, low, high = (found[f"in_flight.joules.{name}"] for name in ("value", "low", "high"))
+        inside["in flight"] += low <= truth <= high
+        errors.append(value / truth - 1)
     mean, worst = sum(errors) / len(errors), max(map(abs, errors))
     print(f"true energy in its interval, of {SEEDS} seeds: {inside}, {mean:+.2%}, {worst:.2%}")
     record_property("coverage", str(inside))
-    assert min(inside.values()) >= ENOUGH
+    assert inside["whole"] >= ENOUGH
+    assert len(errors) >= ENOUGH
+    assert inside["in flight"] >= ENOUGH / SEEDS * len(errors)
     assert abs(mean) < 0.01
