@@ -156,6 +156,16 @@ def test_boxes_are_read_from_the_forms_of_yolo(form):
     assert found.corners == pytest.approx(numpy.array([TRUE[0][0], TRUE[2][0]]), abs=1e-4)
 
 
+def test_a_class_beyond_all_sizes_no_array():
+    made = without_suppression()
+    made[1, 5] = 3e9
+    (found,) = detections([made[None]], Task("detect", 6))
+    assert found.classes.tolist() == [1, 9999]
+    wide = numpy.zeros((1, 4097, 1, 2), "f4")
+    with pytest.raises(UserError, match="no output is a map of classes"):
+        mean_overlap([wide], [wide])
+
+
 def test_outputs_of_another_form_are_refused():
     with pytest.raises(UserError, match=r"shape \(2, 1000\) are not those of a detector"):
         detections([numpy.zeros((2, 1000))], Task("detect", 6))

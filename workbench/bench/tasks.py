@@ -40,6 +40,8 @@ _MOST_LABEL_BYTES, _MOST_TEXT_BYTES = 1 << 29, 1 << 24
 _BOX, _ROW = 4, 6
 # A model that needs no suppression returns 100 to 300 boxes, the others one per place.
 _MOST_ROWS = 1000
+# A class is a number in an output, and it sizes arrays; a table of maps has its square.
+_MOST_CLASSES, _MOST_MAPS = 10_000, 4096
 
 
 class Task(NamedTuple):
@@ -109,9 +111,10 @@ def _candidates(
 
     values = numpy.nan_to_num(image.astype("f4"), nan=0.0, posinf=0.0, neginf=0.0)
     if values.shape[1] == _ROW and classes != 1 and len(values) <= _MOST_ROWS:
-        scores = numpy.zeros((len(values), max(classes or 0, int(values[:, 5].max(initial=0)) + 1)))
-        scores[numpy.arange(len(values)), values[:, 5].clip(0).astype(int)] = values[:, 4]
-        return values[:, :_BOX], scores.astype("f4"), True
+        kinds = values[:, 5].clip(0, _MOST_CLASSES - 1).astype(int)
+        scores = numpy.zeros((len(values), kinds.max(initial=0) + 1), "f4")
+        scores[numpy.arange(len(values)), kinds] = values[:, 4]
+        return values[:, :_BOX], scores, True
     if values.shape[0] < values.shape[1]:
         # A model with masks has their coefficients after the classes.
         last = values.shape[0] if classes is None else _BOX + classes
@@ -464,6 +467,8 @@ def mean_overlap(expected: "Sequence[NDArray[Any]]", given: "Sequence[NDArray[An
         if want.ndim != 4:
             continue
         axis = 3 if want.shape[1] == want.shape[2] != want.shape[3] else 1
+        if want.shape[axis] > _MOST_MAPS:
+            continue
         if want.shape[axis] == 1:
             # One class and the background; a probability, or a score around 0.
             limit = 0.5 if want.min() >= 0 else 0.0
