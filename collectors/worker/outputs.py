@@ -20,7 +20,7 @@ from ...parsers.inference.placement import Built
 from ...parsers.records import Ratio, Record
 from ..backends.base import Backend, Inferring
 from ..backends.engine_cache import EngineCache
-from ..files import write_atomic
+from ..files import read_regular, write_atomic
 from ..models.data_sets import load_archive
 from ..paths import exists
 from .channels import as_channels, channel_errors, difference_by_channel, not_by_chance, ranges
@@ -68,6 +68,8 @@ _FLAT_SHARE = 0.1
 _LEAST_STEP = 2.0**-24
 # With labels, the largest loss of top-1 at which outputs are right.
 TOP1_LOSS = 0.01
+# A number per line, or eight bytes, for millions of inputs.
+_MOST_LABEL_BYTES = 1 << 26
 # Outputs whose channels are named; a model may have hundreds.
 _MOST_OUTPUTS = 8
 # Two axes, the second of at least this length, are taken for classes.
@@ -208,9 +210,11 @@ def read_labels(path: Path) -> "NDArray[Any]":
         if path.suffix.lower() == ".npz":
             labels = next(iter(load_archive(path).values()), numpy.empty(0))
         elif path.suffix.lower() == ".npy":
-            labels = numpy.load(path, allow_pickle=False)
+            content = io.BytesIO(read_regular(path, _MOST_LABEL_BYTES))
+            labels = numpy.load(content, allow_pickle=False)
         else:
-            labels = numpy.array([int(line) for line in path.read_text().split()])
+            text = read_regular(path, _MOST_LABEL_BYTES).decode()
+            labels = numpy.array([int(line) for line in text.split()])
     except OSError as error:
         raise file_error(error, path) from None
     except (ValueError, LookupError, EOFError, BadZipFile, MemoryError) as error:

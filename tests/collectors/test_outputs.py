@@ -1,5 +1,7 @@
 """Right outputs and wrong ones: by a reference, by labels, and by the first run of an engine."""
 
+import os
+
 import numpy
 import pytest
 
@@ -192,11 +194,16 @@ def test_labels_are_read_from_text_and_arrays(tmp_path):
     (tmp_path / "bad.txt").write_text("cat\n")
     numpy.save(tmp_path / "bad.npy", numpy.array([0.5]))
     (tmp_path / "low.txt").write_text("-1\n")
+    for name in ("large.txt", "large.npy"):
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, (1 << 26) + 1)
     for name, problem in (
         ("bad.txt", "has no labels"),
         ("bad.npy", "no list of classes"),
         ("low.txt", "no list of classes"),
         ("none.txt", "No such file"),
+        ("large.txt", "is larger than"),
+        ("large.npy", "is larger than"),
     ):
         with pytest.raises(UserError, match=problem):
             read_labels(tmp_path / name)

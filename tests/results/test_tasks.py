@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import random
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tegrascope.collectors.models.data_sets import DataSet, InputSpec
 from tegrascope.collectors.worker.outputs import OutputCheck
 from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.inference.calibration import Preprocess
+from tegrascope.workbench.bench import tasks
 from tegrascope.workbench.bench.tasks import (
     Boxes,
     Task,
@@ -261,6 +263,47 @@ def test_labels_that_cannot_be_read_are_refused(photographs, text):
     (photographs / "texts/a.txt").write_text("1 0.5 x\n")
     with pytest.raises(UserError, match="has no labels of boxes"):
         read_boxes(photographs / "texts", files, (96, 96), Preprocess())
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["1 inf 0.5 0.1 0.1", "1e9 0 0 1 1", "10000 0 0 1 1", "-1 0 0 1 1", "0 0 0 1 1\n" * 10_001],
+    ids=["infinite", "no number", "large", "negative", "many"],
+)
+def test_boxes_without_bounds_are_refused(photographs, line):
+    files = sorted((photographs / "images").iterdir())
+    (photographs / "texts/a.txt").write_text(line)
+    with pytest.raises(UserError, match="has no labels of boxes"):
+        read_boxes(photographs / "texts", files, (96, 96), Preprocess())
+
+
+@pytest.mark.parametrize(
+    ("part", "changes"),
+    [
+        ("images", {"width": 0}),
+        ("images", {"width": 10**400}),
+        ("images", {"width": math.inf}),
+        ("annotations", {"bbox": [0, 0, math.nan, 1]}),
+        ("annotations", {"bbox": [0, 0, 10**400, 1]}),
+        ("annotations", {"category_id": 4}),
+    ],
+)
+def test_numbers_of_coco_that_cannot_be_computed_with_are_refused(photographs, part, changes):
+    files = sorted((photographs / "images").iterdir())
+    document = json.loads((photographs / "labels.json").read_text())
+    document[part][0] |= changes
+    (photographs / "labels.json").write_text(json.dumps(document))
+    with pytest.raises(UserError, match="has no labels of boxes"):
+        read_boxes(photographs / "labels.json", files, (96, 96), Preprocess(letterbox=True))
+
+
+def test_large_files_of_labels_are_not_read(photographs, monkeypatch):
+    monkeypatch.setattr(tasks, "_MOST_LABEL_BYTES", 40)
+    monkeypatch.setattr(tasks, "_MOST_TEXT_BYTES", 4)
+    files = sorted((photographs / "images").iterdir())
+    for name, limit in (("labels.json", 40), ("texts", 4)):
+        with pytest.raises(UserError, match=f"is larger than {limit} bytes"):
+            read_boxes(photographs / name, files, (96, 96), Preprocess())
 
 
 # --- the verdict ----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ...collectors.files import read_regular
 from ...collectors.models.files import metadata_of
 from ...collectors.models.onnx_writer import graph, model, node, tensor, value_info
 from ...collectors.paths import exists, is_directory
@@ -42,6 +43,8 @@ _BOX, _ROW = 4, 6
 _MOST_ROWS = 1000
 # A class is a number in an output, and it sizes arrays; a table of maps has its square.
 _MOST_CLASSES, _MOST_MAPS = 10_000, 4096
+# Of labels, in an image.
+_MOST_BOXES = 10_000
 
 
 class Task(NamedTuple):
@@ -314,13 +317,18 @@ def read_boxes(
     try:
         if is_directory(labels):
             return [_yolo_boxes(labels / f"{one.stem}.txt", one, side, how) for one in inputs]
-        if labels.stat().st_size > _MOST_LABEL_BYTES:
-            raise ValueError("more than 512 MiB")
-        document = json.loads(labels.read_bytes())
+        document = json.loads(read_regular(labels, _MOST_LABEL_BYTES))
         return list(_coco_boxes(document, inputs, side, how))
     except OSError as error:
         raise file_error(error, labels) from None
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise UserError(
             f"{labels} has no labels of boxes ({error})",
             "give COCO JSON, or a folder of YOLO text: class, x, y, width and height per line",
@@ -331,7 +339,8 @@ def _coco_boxes(
     document: Mapping[str, Any], inputs: Sequence[Path], side: tuple[int, int], how: Preprocess
 ) -> Iterator[Boxes]:
     """Yield the boxes of COCO JSON; its categories become classes in the order of their numbers."""
-    numbers = sorted(one["id"] for one in document["categories"])
+    numbers = sorted({one["id"] for one in document["categories"]})
+    classes_by_id = {number: kind for kind, number in enumerate(numbers)}
     by_image: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
     for one in document["annotations"]:
         by_image[one["image_id"]].append(one)
@@ -344,7 +353,7 @@ def _coco_boxes(
         frame = frame_of((image["width"], image["height"]), side, how)
         rows = by_image[image["id"]]
         corners = [(x, y, x + wide, y + high) for x, y, wide, high in (one["bbox"] for one in rows)]
-        classes = [numbers.index(one["category_id"]) for one in rows]
+        classes = [classes_by_id[one["category_id"]] for one in rows]
         yield _boxes(corners, classes, [bool(one.get("iscrowd", 0)) for one in rows], frame)
 
 
@@ -357,9 +366,7 @@ def _yolo_boxes(text: Path, image: Path, side: tuple[int, int], how: Preprocess)
     corners, classes = [], []
     lines: Sequence[str] = ()
     if exists(text):
-        if text.stat().st_size > _MOST_TEXT_BYTES:
-            raise ValueError(f"{text.name} has more than 16 MiB")
-        lines = text.read_text().splitlines()
+        lines = read_regular(text, _MOST_TEXT_BYTES).decode().splitlines()
     for line in filter(str.strip, lines):
         number, x, y, wide, high = line.split()[:5]
         centre = (float(x) * size[0], float(y) * size[1])
@@ -373,9 +380,16 @@ def _yolo_boxes(text: Path, image: Path, side: tuple[int, int], how: Preprocess)
 def _boxes(
     corners: Sequence[Sequence[float]], classes: Sequence[int], crowd: Sequence[bool], frame: Frame
 ) -> Boxes:
+    """Return boxes of pixels of the image; raise ``ValueError`` for what cannot be counted."""
     import numpy
 
+    if len(corners) > _MOST_BOXES:
+        raise ValueError(f"more than {_MOST_BOXES} boxes in an image")
+    if not all(0 <= kind < _MOST_CLASSES for kind in classes):
+        raise ValueError(f"a class that is not from 0 to {_MOST_CLASSES - 1}")
     values = numpy.array(corners, "f8").reshape(-1, 4)
+    if not numpy.isfinite(values).all():
+        raise ValueError("a box that is not finite")
     values = values * (*frame.scale, *frame.scale) + (*frame.offset, *frame.offset)
     ones = numpy.ones(len(values))
     return Boxes(values, numpy.array(classes, int), ones, numpy.array(crowd, bool))
