@@ -252,9 +252,7 @@ def check_outputs(
         return OutputCheck(verdict="unchecked", reason=f"{error.name} is not installed")
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         return OutputCheck(verdict="unchecked", reason=f"the outputs cannot be read ({error})")
-    precision = precision_of(built)
-    if precision == "fp32" and any(output.dtype == "f2" for output in expected):
-        precision = "fp16"  # the model itself computes in half precision
+    precision = precision_of(built, expected)
     allowed = None if labels is not None else tolerance
     check = compare(expected, given, precision, _read_rounded(rounded), allowed)
     if check.relative_error is None:
@@ -278,8 +276,19 @@ def _read_rounded(path: Path | None) -> "list[NDArray[Any]] | None":
         return None
 
 
-def precision_of(built: Built | None) -> Computed:
-    """Return the lowest precision in which a layer was built: it decides the expected error."""
+def precision_of(built: Built | None, expected: "Sequence[NDArray[Any]]") -> Computed:
+    """Return the lowest precision in which a layer was built: it decides the expected error.
+
+    Args:
+        expected: Outputs of the reference; those of a model in half precision are coarser.
+    """
+    precision = _built_precision(built)
+    if precision == "fp32" and any(output.dtype == "f2" for output in expected):
+        return "fp16"
+    return precision
+
+
+def _built_precision(built: Built | None) -> Computed:
     if built is None:
         return "fp32"
     names = " ".join(built.layer_types).lower()

@@ -119,7 +119,13 @@ def test_model_of_half_precision_is_given_its_room(tmp_path):
     ],
 )
 def test_lowest_built_precision_decides(built, precision):
-    assert precision_of(built) == precision
+    assert precision_of(built, [REFERENCE]) == precision
+
+
+def test_a_model_in_half_precision_is_not_judged_as_single():
+    half = [REFERENCE, REFERENCE.astype("f2")]
+    assert precision_of(None, half) == "fp16"
+    assert precision_of(Built(requested_precision="int8"), half) == "int8"
 
 
 LABELS = numpy.arange(200) % 10

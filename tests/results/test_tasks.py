@@ -21,6 +21,7 @@ from tegrascope.collectors.worker.outputs import OutputCheck
 from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.inference.calibration import Preprocess
 from tegrascope.workbench.bench import tasks
+from tegrascope.workbench.bench.settings import workload_of
 from tegrascope.workbench.bench.tasks import (
     Boxes,
     Task,
@@ -32,8 +33,10 @@ from tegrascope.workbench.bench.tasks import (
     read_boxes,
     task_of,
 )
+from tegrascope.workbench.bench.workers import FinishedRun, Reference, look_on
 from tests.fakes.shims import write_shims
 from tests.fakes.structures import CLASSES, SIDE, build, run
+from tests.results.bench_fakes import report, settings
 
 # Drawn at run time, and printed with each failure.
 SEED = random.SystemRandom().randrange(1 << 30)
@@ -383,6 +386,24 @@ def test_maps_are_compared_by_their_best_classes():
     assert mean_overlap([mask], [half]) == pytest.approx((4 / 8 + 8 / 12) / 2)
 
 
+class Garbling:
+    """Workers of which the one run leaves outputs that cannot be read."""
+
+    def run(self, *given):
+        given[3].write_bytes(b"PK")  # the outputs
+        return FinishedRun(report(), None, "ok")
+
+
+def test_outputs_that_cannot_be_read_are_unchecked(network, tmp_path):
+    asked = settings("m.onnx")
+    reference = Reference(tmp_path, FinishedRun(report(), None, "ok"), task=Task("detect", CLASSES))
+    numpy.savez(reference.file, network[2])
+    workload = workload_of(asked, "m.onnx", "gpu")
+    found = look_on(workload, reference, asked, Garbling(), lambda _: None, "m on gpu")
+    assert found.outputs.verdict == "unchecked"
+    assert "the outputs cannot be read" in found.outputs.reason
+
+
 @pytest.mark.parametrize(("is_blind", "verdict"), [(False, "good"), (True, "wrong")])
 def test_bench_refuses_an_engine_that_sees_nothing(network, tmp_path, is_blind, verdict):
     onnx.save(network[0], tmp_path / "detector.onnx")
@@ -462,6 +483,16 @@ def test_bench_prints_the_score_of_a_detector(network, tmp_path):
     refused = bench("--task", "detect")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "are not those of a detector" in refused.stderr
+    refused = bench("--labels", "labels.json", "--task", "detect")
+    assert "are not those of a detector" in refused.stderr
+    assert "loads or builds it" not in refused.stderr, "refused before an engine is built"
+    onnx.save(model, tmp_path / "detector.onnx")
+    numpy.savez(tmp_path / "all.npz", images)
+    one = {"id": 0, "file_name": "all.npz", "width": SIDE, "height": SIDE}
+    (tmp_path / "one.json").write_text(json.dumps({**documents, "images": [one]}))
+    refused = bench("--labels", "one.json", "--inputs", "all.npz")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "1 files have labels, and the model has outputs for 8 inputs" in refused.stderr
     refused = bench("--labels", "labels.json", "--task", "classify")
     assert refused.returncode == 1
     assert "the labels are boxes" in refused.stderr

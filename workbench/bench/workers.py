@@ -18,7 +18,7 @@ from ...collectors.lines.program import ProcessSource, SocketSource
 from ...collectors.models.data_sets import input_files
 from ...collectors.models.files import external_files, find_model
 from ...collectors.models.rounded import write_rounded
-from ...collectors.paths import exists, is_directory
+from ...collectors.paths import is_directory
 from ...collectors.worker.outputs import (
     OutputCheck,
     check_outputs,
@@ -51,7 +51,7 @@ from .settings import (
     shortened,
     workload_of,
 )
-from .tasks import Boxes, Task, judge, read_boxes, task_of
+from .tasks import Boxes, Task, detections, judge, read_boxes, task_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -359,6 +359,12 @@ def _with_task(reference: Reference, task: Task | None, settings: BenchSettings)
     height, width = shapes[0][1:3] if how.layout == "NHWC" else shapes[0][2:]
     files = input_files(Path(settings.inputs or "").expanduser())
     truth = read_boxes(Path(settings.labels).expanduser(), files, (width, height), how)
+    found = detections(read_outputs(reference.file), task)
+    if len(found) != len(truth):
+        raise UserError(
+            f"{len(truth)} files have labels, and the model has outputs for {len(found)} inputs",
+            "give one file per input",
+        )
     return reference._replace(task=task, truth=truth)
 
 
@@ -422,13 +428,14 @@ def look_on(
             settings.tolerance,
             reference.rounded,
         )
-        if reference.task is not None and exists(outputs):
+        if reference.task is not None and found.outputs.relative_error is not None:
+            expected = read_outputs(reference.file)
             found.outputs = judge(
                 found.outputs,
-                read_outputs(reference.file),
+                expected,
                 read_outputs(outputs),
                 reference.task,
-                precision_of(done.report.built),
+                precision_of(done.report.built, expected),
                 truth=reference.truth,
                 tolerance=settings.tolerance,
             )
