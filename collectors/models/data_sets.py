@@ -147,11 +147,13 @@ class DataSet:
         how = self._preprocess
         name, dtype, width, height = self._image_input()
         image = _open_image(file, "L" if how.channels == "grey" else "RGB")
-        if how.letterbox:
-            image = _letterboxed(image, width, height)
-        else:
-            image = _resized(image, how.resize, width, height)
-        pixels = numpy.asarray(image, dtype="float32").reshape(height, width, -1)
+        from PIL.Image import Resampling, new  # it is there, since the image was opened
+
+        size, offset = placed(image.size, (width, height), how)
+        # The grey of YOLO is where no image lies.
+        made = new(image.mode, (width, height), 114 if image.mode == "L" else (114, 114, 114))
+        made.paste(image.resize(size, Resampling.BILINEAR), offset)
+        pixels = numpy.asarray(made, dtype="float32").reshape(height, width, -1)
         if how.channels == "bgr":
             pixels = pixels[:, :, ::-1]
         mean = numpy.asarray(how.mean, dtype="float32")
@@ -205,42 +207,32 @@ def _open_image(file: Path, mode: str) -> "Image":
         raise UserError(f"{file} cannot be read as an image ({error})", "remove it") from None
 
 
-def _resized(image: "Image", shorter_side: int | None, width: int, height: int) -> "Image":
-    """Return an image at the size of the input.
+def placed(
+    size: tuple[int, int], side: tuple[int, int], how: Preprocess
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the size to which an image is scaled, and where it begins in an input, in pixels.
 
     Args:
-        shorter_side: Length to which the shorter side is scaled before the middle is cut out, or
-            ``None`` to stretch the image.
+        size: Width and height of the image; ``side`` those of the input.
+
+    Raises:
+        UserError: ``resize`` is less than the input.
     """
-    from PIL.Image import Resampling
-
-    if shorter_side is None:
-        return image.resize((width, height), Resampling.BILINEAR)
-    if shorter_side < max(width, height):
-        raise UserError(
-            f"resize: {shorter_side} is less than the model's {width} x {height}",
-            f"set {max(width, height)} or more",
-        )
-    factor = shorter_side / min(image.size)
+    if how.letterbox:
+        factor, least = min(side[0] / size[0], side[1] / size[1]), 1
+    elif how.resize is not None:
+        factor, least = how.resize / min(size), how.resize
+        if least < max(side):
+            raise UserError(
+                f"resize: {least} is less than the model's {side[0]} x {side[1]}",
+                f"set {max(side)} or more",
+            )
+    else:
+        return side, (0, 0)
     # Rounding must not make the shorter side shorter than it is to be.
-    scaled_width = max(shorter_side, round(image.width * factor))
-    scaled_height = max(shorter_side, round(image.height * factor))
-    scaled = image.resize((scaled_width, scaled_height), Resampling.BILINEAR)
-    left, top = (scaled_width - width) // 2, (scaled_height - height) // 2
-    return scaled.crop((left, top, left + width, top + height))
-
-
-def _letterboxed(image: "Image", width: int, height: int) -> "Image":
-    """Return a whole image in the middle of an input, as large as fits, on the grey of YOLO."""
-    from PIL.Image import Resampling, new
-
-    factor = min(width / image.width, height / image.height)
-    scaled_width, scaled_height = round(image.width * factor), round(image.height * factor)
-    scaled = image.resize((max(1, scaled_width), max(1, scaled_height)), Resampling.BILINEAR)
-    grey = 114 if image.mode == "L" else (114, 114, 114)
-    made = new(image.mode, (width, height), grey)
-    made.paste(scaled, ((width - scaled.width) // 2, (height - scaled.height) // 2))
-    return made
+    wide, high = max(least, round(size[0] * factor)), max(least, round(size[1] * factor))
+    # Rounded towards 0, whether the image is the smaller one or the larger one.
+    return (wide, high), (int((side[0] - wide) / 2), int((side[1] - high) / 2))
 
 
 def is_data(path: Path) -> bool:

@@ -257,6 +257,20 @@ def test_letterbox_keeps_the_sides_and_fills_with_grey(photographs):
     assert frame_of((200, 100), (96, 96), Preprocess(letterbox=True)).offset == (0, 24)
 
 
+def test_the_middle_of_an_odd_image_is_cut_where_labels_lie(tmp_path):
+    image = Image.new("RGB", (199, 99))
+    ImageDraw.Draw(image).rectangle((60, 10, 69, 19), fill="white")
+    image.save(tmp_path / "a.png")
+    how = Preprocess(resize=99)
+    data = DataSet(tmp_path, {"x": InputSpec("float32", (1, 3, 96, 96))}, how)
+    (batch,) = data.batches()
+    bright = batch.arrays["x"][0, 0] == 1
+    frame = frame_of((199, 99), (96, 96), how)
+    assert frame.scale == (1, 1)
+    assert numpy.flatnonzero(bright.any(0))[0] == 60 + frame.offset[0]
+    assert numpy.flatnonzero(bright.any(1))[0] == 10 + frame.offset[1]
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"images": [], "annotations": []}'])
 def test_labels_that_cannot_be_read_are_refused(photographs, text):
     (photographs / "bad.json").write_text(text)

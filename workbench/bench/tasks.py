@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...collectors.files import read_regular
+from ...collectors.models.data_sets import placed
 from ...collectors.models.files import metadata_of
 from ...collectors.models.onnx_writer import graph, model, node, tensor, value_info
 from ...collectors.paths import exists, is_directory
@@ -295,15 +296,8 @@ def frame_of(size: tuple[int, int], side: tuple[int, int], how: Preprocess) -> F
     Args:
         size: Width and height of the image; ``side`` those of the input.
     """
-    if how.letterbox:
-        factor = min(side[0] / size[0], side[1] / size[1])
-    elif how.resize is not None:
-        factor = how.resize / min(size)
-    else:
-        return Frame((side[0] / size[0], side[1] / size[1]), (0.0, 0.0))
-    scaled = (round(size[0] * factor), round(size[1] * factor))
-    offsets = ((side[0] - scaled[0]) // 2, (side[1] - scaled[1]) // 2)
-    return Frame((scaled[0] / size[0], scaled[1] / size[1]), offsets)
+    scaled, offset = placed(size, side, how)
+    return Frame((scaled[0] / size[0], scaled[1] / size[1]), offset)
 
 
 def read_boxes(
