@@ -361,3 +361,11 @@ def test_a_search_without_sense_is_refused(
     model = write_chain(tmp_path / "m.onnx", "Relu", shape=("N", 4))
     assert engines_command("debug-precision", str(model), *arguments, state=state) == status
     assert words in capsys.readouterr().err
+
+
+def test_a_search_on_inputs_that_tell_nothing_is_refused(clipped, state, tmp_path, capsys):
+    numpy.save(tmp_path / "x.npy", numpy.zeros((8, 4), "f4"))
+    assert engines_command("debug-precision", *clipped, state=state) == 1
+    printed = capsys.readouterr()
+    assert "outputs cannot be judged: the reference gives nearly the same answer" in printed.err
+    assert "give --inputs DATA" in printed.err

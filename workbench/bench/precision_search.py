@@ -206,15 +206,16 @@ class _Engines:
         """Return whether the outputs are right; an engine that cannot be built has none.
 
         The first two, with no layer and with all of them, show whether any can be built, so their
-        errors are raised.
+        errors are raised. Outputs that cannot be judged are an error of the whole search.
         """
         try:
-            check = self._check(held)
+            built = self._build(held)
         except UserError as error:
             if len(self.trials) < len(("none", "all")):
                 raise
             trial = Trial(held=len(held), is_right=False, reason=error.message)
         else:
+            check = self._check(built)
             trial = Trial(
                 held=len(held),
                 is_right=check.verdict == "good",
@@ -225,7 +226,8 @@ class _Engines:
         self._say(_in_words(len(self.trials), trial, self._hold))
         return trial.is_right
 
-    def _check(self, held: Sequence[str]) -> OutputCheck:
+    def _build(self, held: Sequence[str]) -> Built | None:
+        """Build an engine and run it once."""
         outputs, engines = self._folder / "outputs.npz", self._folder / "engines"
         outputs.unlink(missing_ok=True)
         for plan in engines.glob("*.plan"):
@@ -236,8 +238,11 @@ class _Engines:
             "layer_precisions": self._order.layer_precisions | dict.fromkeys(held, self._hold),
             "outputs_file": str(outputs),
         }
-        built = _run(self._executor, self._order.model_copy(update=changes))
-        reference = self._folder / "reference.npz"
+        return _run(self._executor, self._order.model_copy(update=changes))
+
+    def _check(self, built: Built | None) -> OutputCheck:
+        """Compare the outputs; raise ``UserError`` if they cannot be judged."""
+        reference, outputs = self._folder / "reference.npz", self._folder / "outputs.npz"
         check = check_outputs(reference, outputs, built, tolerance=self._tolerance)
         if check.verdict == "meaningless":
             raise UserError(
@@ -246,6 +251,8 @@ class _Engines:
             )
         if check.verdict == "unchecked":
             raise UserError(f"outputs cannot be judged: {check.reason}", "use backend: tensorrt")
+        if check.verdict == "unjudged":
+            raise UserError(f"outputs cannot be judged: {check.reason}", "give --inputs DATA")
         return check
 
 
