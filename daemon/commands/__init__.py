@@ -78,6 +78,7 @@ def reader(
 
 
 positive = reader(int, lambda number: number >= 1, "a number from 1 on")
+ratio = reader(float, lambda number: 0 <= number <= 1, "a ratio from 0 to 1")
 
 
 def seconds_of(text: str) -> float:

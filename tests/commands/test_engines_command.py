@@ -369,3 +369,17 @@ def test_a_search_on_inputs_that_tell_nothing_is_refused(clipped, state, tmp_pat
     printed = capsys.readouterr()
     assert "outputs cannot be judged: the reference gives nearly the same answer" in printed.err
     assert "give --inputs DATA" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "kind"),
+    [
+        ("--tolerance", "nan", "a ratio from 0 to 1"),
+        ("--tolerance", "-1", "a ratio from 0 to 1"),
+        ("--most-builds", "-1", "a number from 1 on"),
+    ],
+)
+def test_limits_of_a_search_have_a_range(option, text, kind, state, capsys):
+    with pytest.raises(SystemExit):
+        engines_command("debug-precision", "m.onnx", option, text, state=state)
+    assert f"argument {option}: '{text}' is not {kind}" in capsys.readouterr().err

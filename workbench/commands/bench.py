@@ -13,7 +13,7 @@ from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK
 from ...collectors.board.boards import read_power_modes
 from ...collectors.catalog import BACKENDS, SOURCES, SUBJECTS
-from ...daemon.commands import Options, devices, reader, seconds_or_none
+from ...daemon.commands import Options, devices, ratio, seconds_or_none
 from ...daemon.commands import duration as read_duration
 from ...daemon.outputs import check_output, open_output, standard_output
 from ...daemon.session.process_signals import END, RELOAD, Signals
@@ -241,7 +241,7 @@ def add(option: Options) -> None:
         "--tolerance RATIO",
         "outputs are right up to this loss of top-1 or mAP with --labels (default: 0.01), or up to"
         " this error without (default: by precision)",
-        type=reader(float, lambda ratio: 0 <= ratio <= 1, "a ratio from 0 to 1"),
+        type=ratio,
     )
     option("--streams N", "inferences in flight at once", default=1)
     option("--no-cuda-graph", "launch each inference layer by layer")

@@ -14,7 +14,7 @@ from ...collectors.backends.engine_cache import EngineCache, EngineFacts, Entry
 from ...collectors.catalog import LOADABLE_BACKEND, default_backend
 from ...collectors.models.data_sets import input_files
 from ...collectors.paths import is_directory
-from ...daemon.commands import Options, add_command, devices, duration
+from ...daemon.commands import Options, add_command, devices, duration, positive, ratio
 from ...daemon.outputs import check_output, standard_output
 from ...daemon.session.executor import Executor
 from ...daemon.settings.config import new_run_id
@@ -415,8 +415,9 @@ def add(option: Options) -> None:
     debugging("--among NAME", words, action="append", default=[])
     debugging("--inputs PATH", "inputs to compare outputs for (default: made-up ones)")
     words = "largest relative error of right outputs (default: that of bench)"
-    debugging("--tolerance RATIO", words, type=float)
-    debugging("--most-builds N", "stop after so many engines (default: %(default)s)", default=100)
+    debugging("--tolerance RATIO", words, type=ratio)
+    words = "stop after so many engines (default: %(default)s)"
+    debugging("--most-builds N", words, type=positive, default=100)
     debugging.engine()
     debugging("--json", "print one JSON object")
     calibrating = add_command(
