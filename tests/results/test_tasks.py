@@ -24,7 +24,7 @@ from tegrascope.workbench.bench import tasks
 from tegrascope.workbench.bench.settings import workload_of
 from tegrascope.workbench.bench.tasks import (
     Boxes,
-    Task,
+    ModelTask,
     detections,
     frame_of,
     judge,
@@ -153,7 +153,7 @@ def without_suppression():
 
 @pytest.mark.parametrize("form", [yolov8, yolov8_with_masks, yolov5, without_suppression])
 def test_boxes_are_read_from_the_forms_of_yolo(form):
-    (found,) = detections([form()[None]], Task("detect", 6))
+    (found,) = detections([form()[None]], ModelTask("detect", 6))
     assert (
         list(zip(found.classes.tolist(), found.scores.astype("f8").round(3).tolist(), strict=True))
         == KEPT
@@ -164,7 +164,7 @@ def test_boxes_are_read_from_the_forms_of_yolo(form):
 def test_a_class_beyond_all_sizes_no_array():
     made = without_suppression()
     made[1, 5] = 3e9
-    (found,) = detections([made[None]], Task("detect", 6))
+    (found,) = detections([made[None]], ModelTask("detect", 6))
     assert found.classes.tolist() == [1, 9999]
     wide = numpy.zeros((1, 4097, 1, 2), "f4")
     with pytest.raises(UserError, match="no output is a map of classes"):
@@ -173,10 +173,10 @@ def test_a_class_beyond_all_sizes_no_array():
 
 def test_outputs_of_another_form_are_refused():
     with pytest.raises(UserError, match=r"shape \(2, 1000\) are not those of a detector"):
-        detections([numpy.zeros((2, 1000))], Task("detect", 6))
+        detections([numpy.zeros((2, 1000))], ModelTask("detect", 6))
     # Boxes and scores apart, as of SSD.
     with pytest.raises(UserError, match="are not those of a detector"):
-        detections([numpy.zeros((2, 90, 4)), numpy.zeros((2, 90, 21))], Task("detect"))
+        detections([numpy.zeros((2, 90, 4)), numpy.zeros((2, 90, 21))], ModelTask("detect"))
     with pytest.raises(UserError, match="no output is a map of classes"):
         mean_overlap([numpy.zeros((2, 1000))], [numpy.zeros((2, 1000))])
 
@@ -184,13 +184,13 @@ def test_outputs_of_another_form_are_refused():
 @pytest.mark.parametrize(
     ("metadata", "asked", "task"),
     [
-        ({"task": "detect", "names": "{0: 'a', 1: 'b'}"}, None, Task("detect", 2)),
-        ({"task": "segment", "names": "['a']"}, None, Task("detect", 1)),
-        ({"task": "segment"}, "segment", Task("segment")),
-        ({"task": "detect", "names": "__import__('os')"}, None, Task("detect")),
+        ({"task": "detect", "names": "{0: 'a', 1: 'b'}"}, None, ModelTask("detect", 2)),
+        ({"task": "segment", "names": "['a']"}, None, ModelTask("detect", 1)),
+        ({"task": "segment"}, "segment", ModelTask("segment")),
+        ({"task": "detect", "names": "__import__('os')"}, None, ModelTask("detect")),
         ({"task": "classify"}, None, None),
         ({}, None, None),
-        ({}, "detect", Task("detect")),
+        ({}, "detect", ModelTask("detect")),
     ],
 )
 def test_task_is_read_from_the_file(tmp_path, metadata, asked, task):
@@ -337,7 +337,7 @@ def network():
 
 def test_without_labels_the_reference_is_the_truth(network):
     _, _, expected = network
-    task = Task("detect", CLASSES)
+    task = ModelTask("detect", CLASSES)
     same = judge(GOOD, [expected], [expected], task, "fp16")
     assert (same.verdict, same.task.score, same.task.map50) == ("good", 1.0, 1.0)
     blind = expected.copy()
@@ -355,7 +355,7 @@ def test_without_labels_the_reference_is_the_truth(network):
 def test_task_decides_in_int8_and_channels_have_a_say_otherwise(network):
     _, _, expected = network
     wrong = OutputCheck(verdict="wrong", reason="a channel", relative_error=0.01)
-    task = Task("detect", CLASSES)
+    task = ModelTask("detect", CLASSES)
     assert judge(wrong, [expected], [expected], task, "int8").verdict == "good"
     assert judge(wrong, [expected], [expected], task, "fp16").verdict == "wrong"
     for verdict, found in (("meaningless", "meaningless"), ("unjudged", "good")):
@@ -368,7 +368,7 @@ def test_task_decides_in_int8_and_channels_have_a_say_otherwise(network):
 
 def test_loss_against_labels_decides_within_the_tolerance(network):
     _, _, expected = network
-    task = Task("detect", CLASSES)
+    task = ModelTask("detect", CLASSES)
     truth = detections([expected], task)
     truth = [Boxes(*(values[:6] for values in image)) for image in truth]
     worse = expected.copy()
@@ -410,7 +410,9 @@ class Garbling:
 
 def test_outputs_that_cannot_be_read_are_unchecked(network, tmp_path):
     asked = settings("m.onnx")
-    reference = Reference(tmp_path, FinishedRun(report(), None, "ok"), task=Task("detect", CLASSES))
+    reference = Reference(
+        tmp_path, FinishedRun(report(), None, "ok"), task=ModelTask("detect", CLASSES)
+    )
     numpy.savez(reference.file, network[2])
     workload = workload_of(asked, "m.onnx", "gpu")
     found = look_on(workload, reference, asked, Garbling(), lambda _: None, "m on gpu")
@@ -451,7 +453,7 @@ def test_bench_prints_the_score_of_a_detector(network, tmp_path):
     onnx.save(model, tmp_path / "detector.onnx")
     (tmp_path / "inputs").mkdir()
     documents = {"images": [], "annotations": [], "categories": [{"id": k} for k in range(6)]}
-    found = detections([expected], Task("detect", 6))
+    found = detections([expected], ModelTask("detect", 6))
     for number, (image, boxes_of) in enumerate(zip(images, found, strict=True)):
         name = f"{number}.npy"
         numpy.save(tmp_path / "inputs" / name, image)

@@ -48,7 +48,7 @@ _MOST_CLASSES, _MOST_MAPS = 10_000, 4096
 _MOST_BOXES = 10_000
 
 
-class Task(NamedTuple):
+class ModelTask(NamedTuple):
     """What the outputs of a model are; ``classes`` is ``None`` if the file does not say it."""
 
     name: TaskName
@@ -67,7 +67,7 @@ class Boxes(NamedTuple):
     is_crowd: "NDArray[Any]"
 
 
-def task_of(path: Path, asked: TaskName | None) -> Task | None:
+def task_of(path: Path, asked: TaskName | None) -> ModelTask | None:
     """Return the task of a model, by what was asked for or by the metadata of its file.
 
     Ultralytics calls it ``segment`` where each detection has a mask: its boxes are judged here.
@@ -79,14 +79,14 @@ def task_of(path: Path, asked: TaskName | None) -> Task | None:
         classes = len(ast.literal_eval(metadata["names"]))
     name = asked or metadata.get("task")
     if asked == "segment":
-        return Task("segment", classes)
-    return Task("detect", classes) if name in ("detect", "segment") else None
+        return ModelTask("segment", classes)
+    return ModelTask("detect", classes) if name in ("detect", "segment") else None
 
 
 # --- detections -----------------------------------------------------------------------------------
 
 
-def detections(outputs: "Sequence[NDArray[Any]]", task: Task) -> list[Boxes]:
+def detections(outputs: "Sequence[NDArray[Any]]", task: ModelTask) -> list[Boxes]:
     """Return the boxes in each input that are left after non-maximum suppression.
 
     Args:
@@ -396,7 +396,7 @@ def judge(
     check: OutputCheck,
     expected: "Sequence[NDArray[Any]]",
     given: "Sequence[NDArray[Any]]",
-    task: Task,
+    task: ModelTask,
     precision: Computed,
     *,
     truth: Sequence[Boxes] | None = None,
@@ -419,22 +419,22 @@ def judge(
     if allowed is None:
         allowed = LIMITS[precision].whole if truth is None else _LARGEST_LOSS
     score = score.model_copy(update={"tolerance": allowed})
-    best = 1.0 if score.reference is None else score.reference
-    update: dict[str, Any] = {"task": score}
+    check = check.model_copy(update={"task": score})
     if check.verdict == "meaningless":
-        pass
-    elif best - score.score > allowed + 1e-9:
-        update["verdict"] = "wrong"
-        update["reason"] = f"its {score.words}: more than {100 * allowed:.1f} points less"
-    elif precision == "int8" or check.verdict == "unjudged":
-        update |= {"verdict": "good", "reason": None}
-    return check.model_copy(update=update)
+        return check
+    best = 1.0 if score.reference is None else score.reference
+    if best - score.score > allowed + 1e-9:
+        reason = f"its {score.words}: more than {100 * allowed:.1f} points less"
+        return check.model_copy(update={"verdict": "wrong", "reason": reason})
+    if precision == "int8" or check.verdict == "unjudged":
+        return check.model_copy(update={"verdict": "good", "reason": None})
+    return check
 
 
 def _score(
     expected: "Sequence[NDArray[Any]]",
     given: "Sequence[NDArray[Any]]",
-    task: Task,
+    task: ModelTask,
     truth: Sequence[Boxes] | None,
 ) -> TaskScore | None:
     """Return the score of outputs; ``None`` if nothing is to be found in the inputs."""

@@ -51,7 +51,7 @@ from .settings import (
     shortened,
     workload_of,
 )
-from .tasks import Boxes, Task, detections, judge, read_boxes, task_of
+from .tasks import Boxes, ModelTask, detections, judge, read_boxes, task_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -293,7 +293,7 @@ class Reference(NamedTuple):
     directory: Path
     made: FinishedRun
     labels: "NDArray[Any] | None" = None
-    task: Task | None = None
+    task: ModelTask | None = None
     truth: Sequence[Boxes] | None = None
 
     @property
@@ -340,7 +340,7 @@ def _has_boxes(labels: str) -> bool:
     return is_directory(path) or path.suffix.lower() == ".json"
 
 
-def _with_task(reference: Reference, task: Task | None, settings: BenchSettings) -> Reference:
+def _with_task(reference: Reference, task: ModelTask | None, settings: BenchSettings) -> Reference:
     """Return a reference with its task and the true boxes; raise ``UserError`` if they do not fit.
 
     Better now than after an engine was built.
@@ -368,7 +368,9 @@ def _with_task(reference: Reference, task: Task | None, settings: BenchSettings)
     return reference._replace(task=task, truth=truth)
 
 
-def _fitting(task: Task | None, reference: Reference, settings: BenchSettings) -> Task | None:
+def _fitting(
+    task: ModelTask | None, reference: Reference, settings: BenchSettings
+) -> ModelTask | None:
     """Return the task if the outputs have its form; raise ``UserError`` if it was asked for."""
     if task is None:
         return None
