@@ -14,9 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tegrascope.collectors.models.files import read_graph_apart
 from tegrascope.parsers.errors import UserError
+from tegrascope.parsers.onnx.graph import Graph, Node, Tensor
 from tegrascope.workbench.cli import main
+from tegrascope.workbench.inspect import cut as cutting
 from tegrascope.workbench.inspect.cut import Cut, cut_model
 from tegrascope.workbench.inspect.judge import inspect_graph
+from tegrascope.workbench.inspect.rewrites import rewrite_of
 from tegrascope.workbench.inspect.rules import rules_of
 
 from . import structures
@@ -466,6 +469,7 @@ UNCUT = {
     "open shape": (one("Relu", (1, 16, "height", 16)), "--shape x:"),
     "no work": (one("Reshape", IMAGE, {"s": axes(1, 1, 64, 64)}), "no work"),
     "sparse weights": (sparse(), "sparse weights"),
+    "wide input": (one("Relu", (1, 16, 8192, 1024)), "larger than 256 MiB: give a smaller --shape"),
     "invalid behind the body": (
         between(node("Elu", "a", "e"), node("Mine", "e", "b", domain="own"), domains=["own"]),
         "onnxruntime cannot run",
@@ -485,6 +489,67 @@ def test_a_model_that_cannot_be_cut_says_why_in_one_line(name, tmp_path, capsys)
     assert words in printed.err
     assert "cannot" in printed.err
     assert not (tmp_path / "parts").exists()
+
+
+def test_a_comparison_that_takes_too_long_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(cutting, "_MOST_SECONDS", 0.0)
+    with pytest.raises(UserError, match="cannot be compared: it took more than 0 s"):
+        cut(structures.yolov8(1), tmp_path)
+    assert not (tmp_path / "parts").exists()
+
+
+def rewritten(
+    op: str, image: tuple[int, ...], *weights: numpy.ndarray, outputs: int = 1, **attributes: Any
+) -> list[str] | None:
+    """Return the operators that replace a node which reads an image and weights."""
+    names = [f"w{number}" for number in range(len(weights))]
+    made = tuple(f"y{number}" for number in range(outputs))
+    one = Node(index=0, name="n", op=op, inputs=("x", *names), outputs=made, attributes=attributes)
+    tensors = [Tensor(name=name, dtype="float32", shape=image) for name in ("x", *made)]
+    for name, array in zip(names, weights, strict=True):
+        tensors.append(Tensor(name=name, dtype="float32", shape=array.shape, is_constant=True))
+    graph = Graph(
+        opsets={"": 17},
+        inputs=("x",),
+        outputs=made,
+        nodes=(one,),
+        tensors={tensor.name: tensor for tensor in tensors},
+    )
+    given = {name: numpy_helper.from_array(w, name) for name, w in zip(names, weights, strict=True)}
+    rewrite = rewrite_of(graph, given, one)
+    return None if rewrite is None else [new.op_type for new in rewrite.nodes]
+
+
+def maximum(side: int) -> Any:
+    image = (1, 16, 99, 99)
+    return rewritten("MaxPool", image, kernel_shape=(side, side), pads=(side // 2,) * 4)
+
+
+def patches(rows: int, columns: int, channels: int = 3) -> Any:
+    kernel = ramp(1, channels, rows, columns)
+    return rewritten("Conv", (1, channels, 224, 224), kernel, strides=(rows, columns))
+
+
+def test_sizes_beyond_a_limit_are_not_replaced():
+    assert rewritten("HardSigmoid", (1, 8192, 1, 1)) == ["Mul", "Add", "Clip"]
+    assert rewritten("HardSigmoid", (1, 8193, 1, 1)) is None
+    assert maximum(63) == ["MaxPool"] * 11
+    assert maximum(65) is None
+    assert patches(16, 16) == ["Conv", "Conv"]
+    assert patches(16, 14) is None
+    assert patches(16, 16, channels=129) is None
+
+
+def test_a_normalisation_needs_four_weights_of_a_number_per_channel():
+    image, weight = (1, 16, 8, 8), ramp(16)
+    assert rewritten("BatchNormalization", image, *[weight] * 4) == ["Conv"]
+    assert rewritten("BatchNormalization", image, *[weight] * 3) is None
+    assert rewritten("BatchNormalization", image, *[weight] * 3, ramp(8)) is None
+    assert rewritten("BatchNormalization", image, *[weight] * 4, outputs=3) is None
+
+
+def test_a_divisor_of_one_channel_is_one_product():
+    assert rewritten("Div", (1, 1, 8, 8), ramp(1, 1, 1)) == ["Mul"]
 
 
 # --- the command ----------------------------------------------------------------------------------

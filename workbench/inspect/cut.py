@@ -7,6 +7,7 @@ written, they are run after each other and compared with the original model.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Timer
 from typing import Any, NamedTuple
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -30,6 +31,10 @@ LARGEST_ERROR = 1e-5
 _LARGEST_ROUNDING = 2.0**-10
 # Protobuf, the format of an ONNX file, ends here.
 _MOST_BYTES = (1 << 31) - 1
+# Of all inputs together, of which the comparison keeps several.
+_MOST_INPUT_BYTES = 256 << 20
+# Time limit for running one or both parts with all inputs.
+_MOST_SECONDS = 300.0
 # Over fewer inputs, the spread of a score that has one place in an output is too small a scale.
 _INPUTS = 8
 _IMAGE_RANK = 4
@@ -211,6 +216,9 @@ def _load(path: Path, graph: Graph) -> Any:
         if not graph.tensor(name).is_fixed:
             what = f"{path} cannot be cut: input {name} has an open shape"
             raise UserError(what, f"fix it: --shape {name}:1x3x640x640")
+    if sum(graph.tensor(name).size_bytes or 0 for name in graph.inputs) > _MOST_INPUT_BYTES:
+        what = f"{path} cannot be cut: its inputs are larger than 256 MiB"
+        raise UserError(what, "give a smaller --shape")
     if sum(file.stat().st_size for file in (path, *external_files(path))) > _MOST_BYTES:
         raise UserError(f"{path} cannot be cut: it is larger than 2 GiB", _WHOLE)
     model = onnx.load(path)
@@ -459,7 +467,10 @@ def _inputs(graph: Graph, seed: int) -> dict[str, Any]:
 
 
 def _run(pieces: Sequence[Path], given: _Results, *, is_optimised: bool = False) -> _Results:
-    """Run models after each other, each with what is there before; return all tensors."""
+    """Run models after each other, each with what is there before; return all tensors.
+
+    It raises ``UserError`` if a model cannot run, or if they take more than 300 s.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -467,6 +478,10 @@ def _run(pieces: Sequence[Path], given: _Results, *, is_optimised: bool = False)
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     results = [dict(arrays) for arrays in given]
+    run = onnxruntime.RunOptions()
+    timer = Timer(_MOST_SECONDS, setattr, (run, "terminate", True))
+    timer.daemon = True
+    timer.start()
     for piece in pieces:
         try:
             session = onnxruntime.InferenceSession(
@@ -475,11 +490,15 @@ def _run(pieces: Sequence[Path], given: _Results, *, is_optimised: bool = False)
             names = [value.name for value in session.get_outputs()]
             for arrays in results:
                 fed = {value.name: arrays[value.name] for value in session.get_inputs()}
-                arrays |= zip(names, session.run(None, fed), strict=True)
+                arrays |= zip(names, session.run(None, fed, run), strict=True)
         except Exception as error:  # onnxruntime has a class of its own for each failure
+            timer.cancel()
             [line, *_] = str(error).splitlines() or [type(error).__name__]
+            if run.terminate:
+                line = f"it took more than {_MOST_SECONDS:g} s"
             what = f"onnxruntime cannot run {piece.name}, so the parts cannot be compared: {line}"
             raise UserError(what, _WHOLE) from None
+    timer.cancel()
     return results
 
 

@@ -15,6 +15,10 @@ from ...parsers.onnx.graph import Graph, Node, Number
 
 # The DLA's limits of the side of a pooling window and of the stride of a convolution.
 _WIDEST = 8
+# The DLA's limit of channels.
+_MOST_CHANNELS = 8192
+# Wider windows would become a long chain of narrow ones.
+_WIDEST_MAXIMUM = 64
 _IMAGE_RANK = 4
 # The first opset in which all operators that are written here have their present form.
 _OLDEST_OPSET = 11
@@ -43,6 +47,8 @@ def rewrite_of(graph: Graph, weights: Mapping[str, Any], node: Node) -> Rewrite 
     if make is None or node.domain or graph.opsets.get("", 0) < _OLDEST_OPSET or len(data) != 1:
         return None
     if data[0].rank != _IMAGE_RANK or not data[0].is_fixed or data[0].dtype not in _FLOATS:
+        return None
+    if (data[0].length(1) or 0) > _MOST_CHANNELS:
         return None
     new = _Replacement(graph, weights, node)
     make(new)
@@ -164,7 +170,7 @@ def _some_channels(new: _Replacement, name: str, start: int, end: int) -> str:
         made = new.add(maker.op, *inputs, **maker.attributes)
     else:
         channels = new.graph.tensor(name).length(1) or 0
-        made = new.convolve(name, numpy.eye(channels)[start:end, :, None, None])
+        made = new.convolve(name, numpy.eye(end - start, channels, start)[:, :, None, None])
     new.parts[name, start] = made
     return made
 
@@ -218,7 +224,7 @@ def _maximum(new: _Replacement) -> None:
     is_centred = set(new.node.attribute("pads", tuple) or ()) == {side // 2}
     # A stride or a dilation would make the image smaller.
     is_same = new.graph.output(new.node).shape == new.data.shape and len(new.node.outputs) == 1
-    if not (is_odd_square and is_centred and is_same):
+    if not (is_odd_square and is_centred and is_same) or side > _WIDEST_MAXIMUM:
         return
     last, missing = new.data.name, side - 1
     while missing:
@@ -244,12 +250,15 @@ def _hard_sigmoid(new: _Replacement) -> None:
 
 
 def _normalise(new: _Replacement) -> None:
-    arrays = new.arrays(new.node.inputs[1:])
-    if arrays is not None:
-        scale, bias, mean, variance = arrays
-        epsilon = new.node.attribute("epsilon", float)
-        factor = scale / (variance + (1e-5 if epsilon is None else epsilon)) ** 0.5
-        _per_channel(new, factor, bias - mean * factor)
+    arrays = new.arrays(new.node.inputs[1:]) or []
+    shapes = [array.shape for array in arrays]
+    # With more outputs it is in training.
+    if shapes != [new.image[1:2]] * 4 or len(new.node.outputs) != 1:
+        return
+    scale, bias, mean, variance = arrays
+    epsilon = new.node.attribute("epsilon", float)
+    factor = scale / (variance + (1e-5 if epsilon is None else epsilon)) ** 0.5
+    _per_channel(new, factor, bias - mean * factor)
 
 
 def _scale(new: _Replacement) -> None:
@@ -263,6 +272,7 @@ def _scale(new: _Replacement) -> None:
     [constant] = arrays
     if new.node.op == "Div" and constant.size == 1:
         new.add("Mul", new.data.name, new.constant(1 / constant))
+        return
     if constant.size != new.image[1] or constant.shape[-3:] != (constant.size, 1, 1):
         return
     constant = constant.ravel()
@@ -288,15 +298,19 @@ def _patches(new: _Replacement) -> None:
     import numpy
 
     arrays = new.arrays(new.node.inputs[1:])
-    if arrays is None or new.node.groups > 1 or any(new.numbers(9, "pads")):
+    if not arrays or new.node.groups > 1 or any(new.numbers(9, "pads")):
         return
     kernel, *bias = arrays
+    if kernel.ndim != _IMAGE_RANK or kernel.shape[2] != kernel.shape[3]:
+        return
     sides = _windows(kernel.shape[2])
     if tuple(new.numbers(9, "strides")) != kernel.shape[2:] or len(sides) != 2:
         return
     fine, coarse = sides
     outputs, channels = kernel.shape[:2]
     packed = channels * fine * fine
+    if packed > _MOST_CHANNELS:
+        return
     pixels = numpy.eye(packed).reshape(packed, channels, fine, fine)
     last = new.convolve(new.data.name, pixels, strides=[fine, fine])
     kernel = kernel.reshape(outputs, channels, coarse, fine, coarse, fine)
