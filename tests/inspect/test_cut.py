@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 import onnx
 import pytest
+from google.protobuf.message import EncodeError
 from onnx import TensorProto, helper, numpy_helper
 
 from tegrascope.collectors.models.files import read_graph_apart
@@ -367,6 +368,14 @@ def test_metadata_goes_along(tmp_path):
         }
 
 
+def test_outputs_without_elements_are_equal(tmp_path):
+    """As of a detector that finds nothing."""
+    nodes = [node("Conv", "x w", "a"), node("Compress", "a none", "y", axis=2)]
+    weights = {"w": ramp(8, 16, 3, 3), "none": numpy.zeros(4, bool)}
+    parts = cut(model(nodes, {"x": IMAGE}, weights), tmp_path)
+    assert (parts.borders, parts.largest_error) == (("a",), 0)
+
+
 # --- models that cannot be cut --------------------------------------------------------------------
 
 KERNEL = {"w": ramp(8, 16, 3, 3)}
@@ -552,6 +561,18 @@ def test_a_divisor_of_one_channel_is_one_product():
     assert rewritten("Div", (1, 1, 8, 8), ramp(1, 1, 1)) == ["Mul"]
 
 
+class TooLarge:
+    """A model of more than 2 GiB."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - the name is protobuf's
+        raise EncodeError("Failed to serialize proto")
+
+
+def test_a_part_that_is_too_large_for_a_file_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"body\.onnx cannot be cut: it is larger than 2 GiB"):
+        cutting._save(TooLarge(), tmp_path / "body.onnx")
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
@@ -589,6 +610,16 @@ def test_a_whole_body_has_no_head_and_an_old_one_is_removed(tmp_path, capsys):
 def test_cut_and_its_directory_need_each_other(given, capsys):
     assert main(["inspect", "builtin:mobilenet", *given]) == 2
     assert "--cut -o DIR" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "given", [["--verify"], ["--against", "run"], ["--dot", "net.dot"], ["--all"]]
+)
+def test_what_changes_the_report_is_not_for_a_cut(given, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["inspect", "builtin:mobilenet", "--cut", "-o", "parts", *given]) == 2
+    assert f"--cut writes no report, so {given[0]} says nothing" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_every_key_of_a_cut_is_documented():

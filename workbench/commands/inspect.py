@@ -74,6 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--verify asks for a build that allows FP16 too", "leave one of them out")
     if arguments.cut != (arguments.output is not None):
         raise UsageError("--cut and -o need each other", "give both: --cut -o DIR")
+    if arguments.cut:
+        for name in ("verify", "against", "dot", "all"):
+            if getattr(arguments, name):
+                raise UsageError(
+                    f"--cut writes no report, so --{name} says nothing", "leave one out"
+                )
     check_output(arguments.dot, "--dot")
     shapes = {name: given.shape for name, given in arguments.shape}
     rules, reason = choose_rules(arguments.tensorrt)
