@@ -307,13 +307,15 @@ def _is_frozen(
         return False
     if len(watts) * repeated**lines > _BY_CHANCE:
         return False
-    for other in others:
-        moved = [a != b and not math.isnan(a + b) for a, b in pairwise(other)]
-        during = statistics.fmean(moved[first:last])
-        elsewhere = statistics.fmean(moved[:first] + moved[last:])
-        if during > max(0.5, elsewhere / 2):
-            return True
-    return False
+    return any(_goes_on(other, first, last) for other in others)
+
+
+def _goes_on(values: Sequence[float], first: int, last: int) -> bool:
+    """Return whether readings change between two lines, about as often as elsewhere."""
+    moved = [a != b and not math.isnan(a + b) for a, b in pairwise(values)]
+    during = statistics.fmean(moved[first:last])
+    elsewhere = statistics.fmean(moved[:first] + moved[last:])
+    return during > max(0.5, elsewhere / 2)
 
 
 def _is_clipped(

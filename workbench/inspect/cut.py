@@ -204,12 +204,18 @@ class _Trial(NamedTuple):
 
 def _load(path: Path, graph: Graph) -> Any:
     """Return the model with its weights, in the form in which its graph was read."""
+    _require_cuttable(path, graph)
+    model = _read_model(path)
+    nodes, weights = _fold_known(model, graph)
+    _fix_input_shapes(model, graph)
+    return _with_nodes(model, nodes, weights)
+
+
+def _require_cuttable(path: Path, graph: Graph) -> None:
+    """Raise an error unless the packages are installed, and sizes are known and not too large."""
     try:
-        import numpy
-        import onnx
-        import onnxruntime  # noqa: F401 - it is needed later
-        from onnx import helper, numpy_helper
-        from onnx.inliner import inline_local_functions
+        import onnx  # noqa: F401 - both are needed later
+        import onnxruntime  # noqa: F401
     except ModuleNotFoundError as error:
         what = f"{error.name} is not installed"
         raise BackendUnavailable(what, f"{INSTALL_ONNX} onnxruntime") from None
@@ -222,11 +228,24 @@ def _load(path: Path, graph: Graph) -> Any:
         raise UserError(what, "give a smaller --shape")
     if sum(file.stat().st_size for file in (path, *external_files(path))) > _MOST_BYTES:
         raise _too_large(path)
+
+
+def _read_model(path: Path) -> Any:
+    """Return the model of a file, without functions of its own."""
+    import onnx
+    from onnx.inliner import inline_local_functions
+
     model = onnx.load(path)
     if model.graph.sparse_initializer:
         raise UserError(f"{path} cannot be cut: it has sparse weights", "export dense ones")
-    if model.functions:
-        model = inline_local_functions(model)
+    return inline_local_functions(model) if model.functions else model
+
+
+def _fold_known(model: Any, graph: Graph) -> tuple[list[Any], list[Any]]:
+    """Return the nodes in the order of the graph, and as weights what it knows the values of."""
+    import numpy
+    from onnx import numpy_helper
+
     nodes = []
     weights = []
     for node in sorted(model.graph.node, key=lambda node: graph.producers.get(_made(node), -1)):
@@ -238,12 +257,18 @@ def _load(path: Path, graph: Graph) -> Any:
         for tensor in tensors:
             values = numpy.array(tensor.values, tensor.dtype).reshape(tensor.lengths or ())
             weights.append(numpy_helper.from_array(values, tensor.name))
+    return nodes, weights
+
+
+def _fix_input_shapes(model: Any, graph: Graph) -> None:
+    """Give the inputs of a model the shapes with which its graph was read."""
+    from onnx import helper
+
     for value in model.graph.input:
         if value.name in graph.inputs:
             kind = value.type.tensor_type.elem_type
             lengths = graph.tensor(value.name).lengths
             value.CopyFrom(helper.make_tensor_value_info(value.name, kind, lengths))
-    return _with_nodes(model, nodes, weights)
 
 
 def _too_large(path: Path) -> UserError:

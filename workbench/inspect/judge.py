@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
+from ...collectors.models.files import read_graph_apart
 from ...collectors.paths import is_directory, is_file
 from ...parsers.errors import UsageError, UserError
 from ...parsers.inference.layers import ends_of_subgraph
@@ -119,7 +120,21 @@ def inspect_graph(
     )
 
 
-def shapes_in_metadata(graph: Graph) -> dict[str, tuple[int, ...]]:
+def read_with_metadata(
+    path: Path, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Graph, dict[str, tuple[int, ...]]]:
+    """Read a model, and again with a shape from its metadata if there is one.
+
+    The result contains the graph and that shape. Errors are those of ``read_graph_apart``.
+    """
+    graph = read_graph_apart(path, shapes)
+    assumed_shapes = _shapes_in_metadata(graph)
+    if assumed_shapes:
+        graph = read_graph_apart(path, {**shapes, **assumed_shapes})
+    return graph, assumed_shapes
+
+
+def _shapes_in_metadata(graph: Graph) -> dict[str, tuple[int, ...]]:
     """Return the shape of the one open input that the size of images in the metadata fits.
 
     The batch is 1. The result is empty if there is no size, or more than one open input, or if the

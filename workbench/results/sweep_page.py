@@ -41,22 +41,33 @@ def sweep_blocks(sweep: Sweep, base: BenchSettings, *, is_page: bool = False) ->
     front = _front_of(sweep, titles) if is_page else None
     if front is not None:
         blocks += [Heading("The front", 3), Text(_ABOUT, "under"), front]
+    blocks += _points_table(sweep, titles, _ORDER if is_page else ("front",))
+    if not is_page:
+        blocks += _dropped(sweep)
+    blocks.append(Items(_reasons(sweep, titles), mark="! "))
+    return blocks
+
+
+def _points_table(sweep: Sweep, titles: Sequence[str], outcomes: Sequence[str]) -> Iterator[Table]:
+    """Yield the table of the points with some outcomes, in their order, unless it is empty."""
     rows = []
     measure = _measure(sweep)
-    for outcome in _ORDER:
+    for outcome in outcomes:
         for title, point in zip(titles, sweep.points, strict=True):
-            if point.outcome == outcome and (is_page or outcome == "front"):
+            if point.outcome == outcome:
                 scores = [_score(point)] if measure else []
                 rows.append((title, *_cells(point), *scores, _outcome(point, titles)))
     if rows:
         ends = frozenset({len(sweep.front) - 1}) if sweep.front else frozenset()
         names = [measure] if measure else []
-        blocks.append(Table(("", *_COLUMNS, *names, "result"), rows, ends=ends))
+        yield Table(("", *_COLUMNS, *names, "result"), rows, ends=ends)
+
+
+def _dropped(sweep: Sweep) -> Iterator[Text]:
+    """Yield how many points were measured and are not on the front, unless there are none."""
     gone = sum(point.result.status == "ok" for point in sweep.points) - len(sweep.front)
-    if gone and not is_page:
-        blocks.append(Text(f"{gone} others were dropped; report.html has their figures."))
-    blocks.append(Items(_reasons(sweep, titles), mark="! "))
-    return blocks
+    if gone:
+        yield Text(f"{gone} others were dropped; report.html has their figures.")
 
 
 def _summary(sweep: Sweep) -> str:
