@@ -68,6 +68,25 @@ def mean_energy(figures: Sequence[Figure | None]) -> Figure | None:
     return Figure(value=mean.value)
 
 
+def telling(figures: Sequence[Figure | None]) -> list[Figure | None]:
+    """Return figures of runs, each of them ``None`` whose interval is wider than the figure itself.
+
+    The mean of the intervals is that of the mean. So one run on a machine that was too busy to read
+    the power would hide what all others show. Where such runs are half of all, all stay.
+
+    >>> good, vague = Figure.around(2.0, 0.1), Figure.around(1.8, 9.0)
+    >>> telling([good, good, vague])[2], telling([good, vague])[1] is vague
+    (None, True)
+    """
+    clear: list[Figure | None] = []
+    for figure in figures:
+        is_vague = figure is not None and (figure.half or 0.0) > abs(figure.value)
+        clear.append(None if is_vague else figure)
+    if 2 * len(present(clear)) <= len(figures):
+        return [*figures]
+    return clear
+
+
 def subtract(figure: Figure, other: Figure) -> Figure:
     """Return one figure less another, with an interval if both have one.
 

@@ -29,7 +29,7 @@ from ...parsers.values import DLAS
 from ..measure.blocks import Block
 from ..measure.dla import POWERED, SOURCES, by_core
 from ..measure.energy import interval_ns
-from ..measure.figures import difference, mean_energy, mean_of_rounds, present
+from ..measure.figures import difference, mean_energy, mean_of_rounds, present, telling
 from ..measure.report import Figure
 from ..measure.timeline import Timeline
 from ..measure.utilization import clock_figures, gate_figures, load_figures, zone_figures
@@ -469,8 +469,8 @@ def _compared(model: str, batch: int, runs: Sequence[_Run]) -> dict[str, Any]:
 def _entry(runs: Sequence[_Run], kind: str) -> _Entry:
     newest = max(runs, key=itemgetter("started"))
     latency = present(run["p50_seconds"] for run in runs)
-    joules = [_joules(run, kind) for run in runs]
-    gross = [_joules(run, "gross") for run in runs] if kind == "net" else []
+    joules = telling([_joules(run, kind) for run in runs])
+    gross = telling([_joules(run, "gross") for run in runs]) if kind == "net" else []
     gpu = present(_mean_load(run, "gpu") for run in runs)
     offsets = present(_offset_joules(run) for run in runs)
     flags: Counter[str] = Counter()

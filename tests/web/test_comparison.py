@@ -197,6 +197,23 @@ def test_withheld_energy_is_absent(runs):
     assert (entry["joules"], entry["gpu_ratio"], entry["dla"]) == (None, None, None)
 
 
+def test_a_run_that_says_nothing_hides_no_answer(runs):
+    """Its interval is wider than its energy; the others still tell which device takes less."""
+    for wobble in (0.0, 0.1, -0.1):
+        runs.add("gpu", 2.0, 30 + wobble)
+        runs.add("dla0", 5.0, 20 + wobble)
+    energy = {"net_joules_per_inference": 0.025}
+    energy["net_joules_per_inference_interval"] = {"low": -0.2, "high": 0.25}
+    runs.add("dla0", 5.0, energy=energy)
+    (model,) = runs.compare()
+    assert {one["goal"]: one["better"] for one in model["verdicts"]}["energy"] == "dla0"
+    assert model["entries"][0]["joules"]["value"] == pytest.approx(0.020)
+    for _ in range(3):
+        runs.add("dla0", 5.0, energy=energy)
+    (model,) = runs.compare()
+    assert {one["goal"]: one["better"] for one in model["verdicts"]}["energy"] is None
+
+
 def test_uneven_interval_of_a_run_is_covered(runs):
     energy = {"net_joules_per_inference": 0.020}
     energy["net_joules_per_inference_interval"] = {"low": 0.019, "high": 0.027}
