@@ -428,8 +428,9 @@ def test_beyond_the_queue_the_oldest_are_dropped_and_counted(receiver, start):
     series = series_of(page(live, ""))
     lost = series[f"{OWN}dropped_total", frozenset({("kind", "metrics"), ("reason", "overflow")})]
     assert max(found) - len(found) == lost
-    # The first page is with the sender from the start. Those behind it were the oldest.
-    assert found[1] - found[0] > 5
+    assert lost > 5
+    # Those that waited first are gone, but for the one that the sender held.
+    assert len({1, 2, 3, 4, 5, 6}.intersection(found)) <= 1
 
 
 def test_killed_child_loses_nothing(receiver, start):
