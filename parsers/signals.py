@@ -199,7 +199,7 @@ GPU_POWER = Signal("gpu.power_watts", "tegra_gpu_power_watts", "Power of a board
 GPU_CLUSTER_LOAD = Signal("gpu.cluster_utilization_ratio.{gpc}")
 GPU_POWER_LIMIT = Signal("gpu.power_limit_watts", weight=AT_MOMENT)
 GPU_PERFORMANCE_STATE = Signal("gpu.performance_state", weight=AT_MOMENT, dtype="Int64")
-GPU_MEMORY_USED = Signal("gpu_memory.used_bytes", "tegra_gpu_memory_used_bytes", "Memory in use of a GPU that has its own.", weight=AT_MOMENT, dtype="Int64", chart="Memory", legend="GPU's own, used")
+GPU_MEMORY_USED = Signal("gpu_memory.used_bytes", "tegra_gpu_memory_used_bytes", "Memory that the GPU holds: of its own, or of the one that it shares with the CPU (NvMap).", weight=AT_MOMENT, dtype="Int64", chart="Memory", legend="GPU")
 GPU_MEMORY_TOTAL = Signal("gpu_memory.total_bytes", "tegra_gpu_memory_total_bytes", "Memory of a GPU that has its own.", weight=AT_MOMENT, dtype="Int64", chart="Memory", legend="GPU's own, total")
 GPU_MEMORY_ACTIVE = Signal("gpu_memory.active_ratio", "tegra_gpu_memory_active_ratio", "Share of time in which memory of the GPU was read or written; not a share of its bandwidth.", chart="GPU, memory and CPU", legend="GPU memory active")
 ENGINE_ON = Signal("engines.{engine}.on", "tegra_engine_active", "1 if an engine is powered, 0 if it is gated.", dtype="boolean", chart="Video and other engines", legend="{{engine}} powered")

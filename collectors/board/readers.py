@@ -167,28 +167,45 @@ def find_batteries(root: Path) -> Iterator[Reading]:
 
 
 # The kernel prints kibibytes and calls them kB.
-_AVAILABLE = re.compile(r"^MemAvailable:\s*([0-9]{1,18})(?:\s*kB)?\s*$", re.ASCII | re.MULTILINE)
+_MEMORY = re.compile(r"^(\w+):\s*([0-9]{1,18})(?:\s*kB)?\s*$", re.ASCII | re.MULTILINE)
 
 
-def available_bytes(meminfo: str) -> float | None:
-    """Return the kernel's estimate of the memory available without swapping."""
-    found = _AVAILABLE.search(meminfo)
-    if found is None:
-        return None
-    return float(found[1]) * 1024
+def memory_bytes(meminfo: str) -> dict[str, int]:
+    r"""Return the fields of ``/proc/meminfo`` that are sizes, in bytes.
+
+    >>> memory_bytes("MemAvailable:   2048 kB\nNvMapMemUsed:      1 kB\n")
+    {'MemAvailable': 2097152, 'NvMapMemUsed': 1024}
+    """
+    return {name: int(kibibytes) * 1024 for name, kibibytes in _MEMORY.findall(meminfo)}
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
     """Return the bytes that are available on a machine without swapping, if it says so."""
-    free = available_bytes(read_text(root / "proc/meminfo") or "")
-    return None if free is None else int(free)
+    return memory_bytes(read_text(root / "proc/meminfo") or "").get("MemAvailable")
+
+
+@dataclass(frozen=True)
+class MemoryInfo:
+    """Memory that is available, and what the GPU holds of the memory that it shares with the CPU.
+
+    NVIDIA's kernel calls the latter ``NvMapMemUsed``. Thor has no such field; NVML counts there.
+    """
+
+    file: KernelFile
+
+    def take(self, text: str, now_ns: int) -> Iterator[Value]:  # noqa: ARG002, D102
+        sizes = memory_bytes(text)
+        if "MemAvailable" in sizes:
+            yield (signals.RAM_AVAILABLE, ""), float(sizes["MemAvailable"])
+        if sizes.get("NvMapMemUsed"):
+            yield (signals.GPU_MEMORY_USED, ""), float(sizes["NvMapMemUsed"])
 
 
 def find_memory(root: Path) -> Iterator[Reading]:
-    """Yield the available memory."""
+    """Yield the memory that is available, and on a Jetson that of the GPU."""
     path = root / "proc/meminfo"
     if os.access(path, os.F_OK):
-        yield Parsed(KernelFile(path), signals.RAM_AVAILABLE, available_bytes)
+        yield MemoryInfo(KernelFile(path))
 
 
 # The number in a device's name, else the last of each row, is the label.

@@ -62,6 +62,13 @@ def _watts(moment: _Moment) -> float | None:
     return moment.rule.watts(signals.RAIL_POWER.by_label(moment.values))
 
 
+def _memory_used(moment: _Moment) -> float | None:
+    """Return the memory in use of a GPU that has its own, else of the one that CPU and GPU share."""
+    has_own = signals.GPU_MEMORY_TOTAL.column() in moment.values
+    used = signals.GPU_MEMORY_USED if has_own else signals.RAM_USED
+    return moment.values.get(used.column())
+
+
 def _free(moment: _Moment) -> float | None:
     used, total = _USED.value(moment), _TOTAL.value(moment)
     if used is None or total is None:
@@ -70,12 +77,10 @@ def _free(moment: _Moment) -> float | None:
 
 
 _MIB, _PERCENT = 2**-20, 100.0
-# The memory of a Jetson is one; a GPU with its own has two more signals.
-_MEMORY_USED = (signals.GPU_MEMORY_USED, signals.RAM_USED)
 _MEMORY_TOTAL = (signals.GPU_MEMORY_TOTAL, signals.RAM_TOTAL)
 _TRAFFIC = (signals.GPU_MEMORY_ACTIVE, signals.EMC_LOAD)
 # fmt: off
-_USED = ToolRow("DCGM_FI_DEV_FB_USED", "gauge", "Memory in use in MiB; CPU and GPU share it on a Jetson.", of=_MEMORY_USED, factor=_MIB)
+_USED = ToolRow("DCGM_FI_DEV_FB_USED", "gauge", "Memory in use in MiB; CPU and GPU share it on a Jetson.", of=_memory_used, factor=_MIB)
 _TOTAL = ToolRow("DCGM_FI_DEV_FB_TOTAL", "gauge", "Memory available to Linux in MiB; CPU and GPU share it on a Jetson.", of=_MEMORY_TOTAL, factor=_MIB)
 TOOLS: Final[Mapping[Tool, tuple[ToolRow, ...]]] = {
     "dcgm": (

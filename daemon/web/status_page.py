@@ -49,7 +49,7 @@ _MEMORY = {
     "available": (signals.RAM_AVAILABLE, "RAM available"),
     "block": (signals.RAM_FREE_BLOCK, "largest free block"),
     "swap": (signals.SWAP_USED, "swap used"),
-    "gpu": (signals.GPU_MEMORY_USED, "GPU's own, used"),
+    "gpu": (signals.GPU_MEMORY_USED, "GPU"),
 }
 _LOADS = {"gpu": "GPU", "emc": "memory (EMC)", "cpu": "CPU"}
 _DLA_LOADS = (

@@ -68,6 +68,7 @@ def test_a_board_is_told_in_base_units(tmp_path, started):
         "fans.pwmfan.speed_ratio": 0.2,
         "power_mode.number": 2.0,
         "ram.available_bytes": 61000000 * 1024,
+        "gpu_memory.used_bytes": 805068 * 1024,
     }
 
 

@@ -66,6 +66,17 @@ def test_dcgm_page_has_the_units_of_dcgm():
     )
 
 
+def test_used_and_free_memory_are_of_the_same_memory():
+    """What the GPU holds of a Jetson's memory is not all that is in use of it."""
+    shared = snapshot()
+    shared = replace(shared, values={**shared.values, "gpu_memory.used_bytes": 1 << 30})
+    own = replace(shared, values={**shared.values, "gpu_memory.total_bytes": 24 << 30})
+    names = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_TOTAL")
+    for board, expected in ((shared, (13983, 48797, 62780)), (own, (1024, 23552, 24576))):
+        found = values(render("dcgm", board, 100 * S, RULE))
+        assert tuple(found[name] for name in names) == expected
+
+
 @pytest.mark.parametrize("tool", get_args(Tool))
 def test_counters_keep_their_name(tool):
     page = render(tool, snapshot(), 100 * S, RULE)

@@ -19,6 +19,7 @@ AGX_ORIN: Mapping[str, str] = {
     "proc/sys/kernel/osrelease": "5.15.148-tegra\n",
     "proc/meminfo": (
         "MemTotal:       64349684 kB\nMemFree:        50000000 kB\nMemAvailable:   61000000 kB\n"
+        "NvMapMemFree:      94784 kB\nNvMapMemUsed:     805068 kB\n"
     ),
     "etc/nv_tegra_release": (
         "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, "

@@ -662,6 +662,19 @@ def test_board_now_has_memory_cores_clocks_and_fan(board, show):
     assert tab.run(path("hertz/gpu")).startswith("M")
 
 
+def test_memory_that_the_gpu_shares_is_told_beside_the_rest(board, show):
+    values = {
+        "ram.used_bytes": 5.0 * 2**30,
+        "ram.total_bytes": 8.0 * 2**30,
+        "gpu_memory.used_bytes": 3.0 * 2**30,
+    }
+    board.fill(lambda _: values, 30, 0.5, 0.5)
+    tab = show(board.url)
+    now = tab.wait_for(f"({OPEN_NOW}, {text('#now')})")
+    assert "3.00 GiB available, 3.00 GiB held by the GPU" in " ".join(now.split())
+    assert "own memory" not in now
+
+
 def test_time_axis_begins_with_the_data(board, show):
     """A daemon that has just begun has no empty quarter of an hour."""
     board.fill(telemetry, 60, 0.5, 0.5)

@@ -78,7 +78,9 @@ export function tiles({ now, signal_sources: sources }, throttled, span) {
   const [used, total] = [only("ram_used"), only("ram_total")];
   if (used !== null && total) {
     const left = only("ram_available") ?? total - used;
-    made.push(tile("RAM", `${bytes(used)} of ${bytes(total)}`, { chart: bar(used / total), level: lowLevel(left / total), more: `${bytes(left)} available` }));
+    const held = only("gpu_memory_total") === null ? only("gpu_memory_used") : null;
+    const ofGpu = held === null ? "" : `, ${bytes(held)} held by the GPU`;
+    made.push(tile("RAM", `${bytes(used)} of ${bytes(total)}`, { chart: bar(used / total), level: lowLevel(left / total), more: `${bytes(left)} available${ofGpu}` }));
   }
   if (only("largest_free_block") !== null) made.push(tile("largest free block", bytes(only("largest_free_block"))));
   const swap = only("swap_total");
