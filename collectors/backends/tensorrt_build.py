@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ...parsers.errors import BackendUnavailable, UserError
 from ...parsers.inference.events import Order
-from ...parsers.inference.layer_precisions import check_allowed, no_layer, pattern_for
+from ...parsers.inference.layer_precisions import check_allowed, check_named, pattern_for
 from ...parsers.inference.layers import names_marked
 from ...parsers.inference.placement import Built, HeldLayer, Int8Scales, Precision
 from ...parsers.inference.trtexec import cause_of, missing_operator
@@ -375,26 +375,17 @@ class Builder:
         constraints = self._order.precision_constraints.upper()
         config.set_flag(getattr(flags, f"{constraints}_PRECISION_CONSTRAINTS"))
         held: list[HeldLayer] = []
-        used: set[str] = set()
-        all_names: dict[str, None] = {}
+        # A node that is folded or constant is no layer, and holding it changes nothing.
+        all_names = dict.fromkeys(node_names(self._model))
         for layer in layers_of(network):
             # From 8.6 on a layer has the mark of its node, of which it may be one of several.
             names = (layer.name, *names_marked(str(getattr(layer, "metadata", "") or "")))
             all_names |= dict.fromkeys(names)
             pattern = pattern_for(asked, names)
-            if pattern is None:
-                continue
-            used.add(pattern)
-            if _computes_numbers(layer):
+            if pattern is not None and _computes_numbers(layer):
                 layer.precision = getattr(self._trt.DataType, _HELD_TYPES[asked[pattern]])
                 held.append(HeldLayer(name=layer.name, asked=asked[pattern]))
-        unused = [name for name in asked if name not in used]
-        if unused:
-            # A node that is folded or constant is no layer, and holding it changes nothing.
-            all_names |= dict.fromkeys(node_names(self._model))
-        for name in unused:
-            if pattern_for({name: asked[name]}, all_names) is None:
-                raise no_layer(name, all_names)
+        check_named(asked, all_names)
         return tuple(held)
 
     def _new_builder(self) -> Any:

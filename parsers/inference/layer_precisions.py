@@ -4,7 +4,11 @@ A setting is a map from names to precisions. A name is that of an ONNX node or o
 TensorRT, and ``*`` in it stands for any text.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fnmatch import translate
+from functools import lru_cache
+from glob import escape
 
 from ..errors import UserError
 from .layers import computes, ends_of_subgraph, names_in, read_layers
@@ -20,26 +24,19 @@ _ALLOWED: Mapping[Precision, tuple[Precision, ...]] = {
 _MOST_RECORDED = 64
 
 
+@lru_cache(maxsize=1024)
+def _expression(pattern: str) -> "re.Pattern[str]":
+    """Return a regular expression of a pattern; the brackets of shells are plain text in it."""
+    return re.compile(translate("*".join(map(escape, pattern.split("*")))))
+
+
 def fits(pattern: str, name: str) -> bool:
     """Return whether a name is the pattern, in which each ``*`` stands for any text.
 
     >>> fits("model.22*", "model.22/cv2/Conv"), fits("*/Softmax", "a/Softmax_1")
     (True, False)
     """
-    first, *rest = pattern.split("*")
-    if not rest:
-        return name == pattern
-    *middle, last = rest
-    end = len(name) - len(last)
-    if not name.startswith(first) or not name.endswith(last) or end < len(first):
-        return False
-    at = len(first)
-    for part in middle:
-        found = name.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
+    return _expression(pattern).match(name) is not None
 
 
 def pattern_for(precisions: Mapping[str, Precision], names: Collection[str]) -> str | None:
@@ -76,33 +73,27 @@ def expand(precisions: Mapping[str, Precision], nodes: Sequence[str]) -> dict[st
     Raises:
         UserError: A pattern fits no node.
     """
-    asked: dict[str, Precision] = {}
-    used = set()
+    check_named([name for name in precisions if "*" in name], nodes)
+    asked = {name: precision for name, precision in precisions.items() if "*" not in name}
     for node in nodes:
         pattern = pattern_for(precisions, [node])
         if pattern is not None:
-            used.add(pattern)
             asked[node] = precisions[pattern]
-    for pattern, precision in precisions.items():
-        if pattern in used:
-            continue
-        if "*" in pattern and any(fits(pattern, node) for node in nodes):
-            continue  # later patterns have all that it fits
-        if "*" in pattern:
-            raise no_layer(pattern, nodes)
-        asked[pattern] = precision
     return asked
 
 
-def no_layer(pattern: str, names: Collection[str]) -> UserError:
-    """Return the error for a name that no layer has, with the names that come next to it."""
+def check_named(patterns: Iterable[str], names: Collection[str]) -> None:
+    """Raise ``UserError`` if a pattern fits no name, with the names that come next to it."""
     from difflib import get_close_matches
 
-    near = get_close_matches(pattern, names, n=3, cutoff=0.3)
-    remedy = "the names are those of the model's nodes: tegrascope inspect MODEL --all"
-    if near:
-        remedy = f"did you mean {', '.join(near)}? {remedy}"
-    return UserError(f"layer_precisions names {pattern}, and no layer is named so", remedy)
+    for pattern in patterns:
+        if any(fits(pattern, name) for name in names):
+            continue
+        near = get_close_matches(pattern, names, n=3, cutoff=0.3)
+        remedy = "the names are those of the model's nodes: tegrascope inspect MODEL --all"
+        if near:
+            remedy = f"did you mean {', '.join(near)}? {remedy}"
+        raise UserError(f"layer_precisions names {pattern}, and no layer is named so", remedy)
 
 
 def read_back(inspector: str | None, asked: Mapping[str, Precision]) -> tuple[HeldLayer, ...]:
@@ -120,10 +111,9 @@ def read_back(inspector: str | None, asked: Mapping[str, Precision]) -> tuple[He
             found[name].add(layer.precision)
     held = []
     for name, precision in asked.items():
-        others = sorted(found[name] - {precision})
-        shown: str | None = None
-        if found[name]:
-            shown = others[0] if others else precision
+        shown = min(found[name] - {precision}, default=None)
+        if shown is None and found[name]:
+            shown = precision
         held.append(HeldLayer(name=name, asked=precision, found=shown))
     return tuple(held)
 

@@ -49,56 +49,12 @@ class PrecisionSearch(Record):
 
 
 MOST_BUILDS = 100
+# The archives of outputs in the scratch directory.
+_REFERENCE, _OUTPUTS = "reference.npz", "outputs.npz"
 
 
 class _OutOfBuildsError(Exception):
     """No further engine may be built."""
-
-
-class _Halving:
-    """Halves a set of layers until none can be left out; each set is tried once.
-
-    The set that is left was tried, and was right. That none of it can be left out holds if a set
-    that makes the outputs right does so with more layers too. For k layers of n it takes about
-    2 k log2(n / k) engines.
-    """
-
-    def __init__(self, is_right: Callable[[Sequence[str]], bool], most_trials: int) -> None:
-        self._is_right = is_right
-        self._left = most_trials
-        self._known: dict[frozenset[str], bool] = {}
-
-    @property
-    def smallest_right(self) -> frozenset[str] | None:
-        """The smallest set that made the outputs right."""
-        right = [names for names, is_right in self._known.items() if is_right]
-        return min(right, key=len, default=None)
-
-    def is_right(self, names: Sequence[str]) -> bool:
-        """Return whether the outputs are right with these layers held."""
-        key = frozenset(names)
-        if key not in self._known:
-            if self._left <= 0:
-                raise _OutOfBuildsError
-            self._left -= 1
-            self._known[key] = self._is_right(names)
-        return self._known[key]
-
-    def fewest(self, held: Sequence[str], names: Sequence[str], *, is_new: bool) -> list[str]:
-        """Return those of ``names`` that are needed beside ``held``.
-
-        Args:
-            is_new: Whether ``held`` has grown since it was last found too small.
-        """
-        if is_new and self.is_right(held):
-            return []
-        if len(names) == 1:
-            return list(names)
-        middle = len(names) // 2
-        first, second = list(names[:middle]), list(names[middle:])
-        of_second = self.fewest([*held, *first], second, is_new=True)
-        of_first = self.fewest([*held, *of_second], first, is_new=bool(of_second))
-        return [*of_first, *of_second]
 
 
 def search(
@@ -106,19 +62,48 @@ def search(
 ) -> tuple[SearchVerdict, tuple[str, ...]]:
     """Return the fewest layers that have to be held for right outputs, in the order of ``names``.
 
+    It halves the set until none can be left out. The set that is returned was tried, and was right.
+    That none of it can be left out holds if a set that makes the outputs right does so with more
+    layers too. For k layers of n it takes about 2 k log2(n / k) engines.
+
     >>> search("abcdefgh", lambda held: {"c", "f"} <= set(held), 50)
     ('found', ('c', 'f'))
     """
-    halving = _Halving(is_right, most_trials)
+    known: dict[frozenset[str], bool] = {}
+
+    def try_out(held: Sequence[str]) -> bool:
+        key = frozenset(held)
+        if key not in known:
+            if len(known) >= most_trials:
+                raise _OutOfBuildsError
+            known[key] = is_right(held)
+        return known[key]
+
     try:
-        if halving.is_right([]):
+        if try_out([]):
             return "none_needed", ()
-        if not names or not halving.is_right(names):
+        if not names or not try_out(names):
             return "not_enough", ()
-        return "found", tuple(halving.fewest([], names, is_new=False))
+        return "found", tuple(_fewest([], names, try_out))
     except _OutOfBuildsError:
-        smallest = halving.smallest_right or frozenset()
+        right = [held for held, was_right in known.items() if was_right]
+        smallest = min(right, key=len, default=frozenset[str]())
         return "stopped", tuple(name for name in names if name in smallest)
+
+
+def _fewest(
+    held: Sequence[str], names: Sequence[str], is_right: Callable[[Sequence[str]], bool]
+) -> list[str]:
+    """Return those of ``names`` that are needed beside ``held``."""
+    if is_right(held):
+        return []
+    if len(names) == 1:
+        return list(names)
+    middle = len(names) // 2
+    first, second = names[:middle], names[middle:]
+    of_second = _fewest([*held, *first], second, is_right)
+    of_first = _fewest([*held, *of_second], first, is_right)
+    return [*of_first, *of_second]
 
 
 def candidates_of(model: Path, among: Sequence[str]) -> list[str]:
@@ -148,7 +133,6 @@ def find_layers_to_hold(
     among: Sequence[str] = (),
     tolerance: float | None = None,
     most_builds: PositiveInt = MOST_BUILDS,
-    make_executor: Callable[[str], Executor] = Executor,
 ) -> PrecisionSearch:
     """Find the fewest layers that have to be held at a precision for right outputs.
 
@@ -165,14 +149,37 @@ def find_layers_to_hold(
     precision = order.precision or "fp16"
     limit = LIMITS[precision].whole if tolerance is None else tolerance
     names = candidates_of(find_model(order.model, Path(order.model_directory)), among)
+    trials: list[Trial] = []
     with ExitStack() as resources:
         folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="tegrascope-")))
         say("reference outputs by ONNX Runtime on the CPU")
-        with closing(make_executor("cpu")) as executor:
-            _run(executor, _reference_of(order, folder / "reference.npz"))
-        executor = resources.enter_context(closing(make_executor(order.device)))
-        engines = _Engines(executor, order, hold, tolerance, folder, say)
-        verdict, layers = search(names, engines.is_right, most_builds)
+        with closing(Executor("cpu")) as executor:
+            _run(executor, _reference_of(order, folder / _REFERENCE))
+        executor = resources.enter_context(closing(Executor(order.device)))
+
+        def is_right(held: Sequence[str]) -> bool:
+            held_precisions = order.layer_precisions | dict.fromkeys(held, hold)
+            changes = {"layer_precisions": held_precisions}
+            try:
+                built = _build(executor, order.model_copy(update=changes), folder)
+            except UserError as error:
+                # The first two, with no layer and with all of them, show whether any can be built.
+                if len(trials) < len(("none", "all")):
+                    raise
+                trial = Trial(held=len(held), is_right=False, reason=error.message)
+            else:
+                check = _check(folder, built, tolerance)
+                trial = Trial(
+                    held=len(held),
+                    is_right=check.verdict == "good",
+                    relative_error=check.relative_error,
+                    reason=check.reason,
+                )
+            trials.append(trial)
+            say(_in_words(len(trials), trial, hold))
+            return trial.is_right
+
+        verdict, layers = search(names, is_right, most_builds)
     return PrecisionSearch(
         model=order.model,
         device=order.device,
@@ -182,78 +189,36 @@ def find_layers_to_hold(
         verdict=verdict,
         layers=layers,
         candidates=len(names),
-        trials=tuple(engines.trials),
+        trials=tuple(trials),
     )
 
 
-class _Engines:
-    """Builds an engine for each set of held layers, and compares its outputs."""
+def _build(executor: Executor, order: Order, folder: Path) -> Built | None:
+    """Build an engine and run it once."""
+    outputs, engines = folder / _OUTPUTS, folder / "engines"
+    outputs.unlink(missing_ok=True)
+    for plan in engines.glob("*.plan"):
+        plan.unlink()  # no other trial needs it, and all of them together would fill a disk
+    changes = {
+        "run_id": new_run_id(),
+        "engine_directory": str(engines),
+        "outputs_file": str(outputs),
+    }
+    return _run(executor, order.model_copy(update=changes))
 
-    def __init__(
-        self,
-        executor: Executor,
-        order: Order,
-        hold: Precision,
-        tolerance: float | None,
-        folder: Path,
-        say: Callable[[str], None],
-    ) -> None:
-        self._executor, self._order, self._hold = executor, order, hold
-        self._tolerance, self._folder, self._say = tolerance, folder, say
-        self.trials: list[Trial] = []
 
-    def is_right(self, held: Sequence[str]) -> bool:
-        """Return whether the outputs are right; an engine that cannot be built has none.
-
-        The first two, with no layer and with all of them, show whether any can be built, so their
-        errors are raised. Outputs that cannot be judged are an error of the whole search.
-        """
-        try:
-            built = self._build(held)
-        except UserError as error:
-            if len(self.trials) < len(("none", "all")):
-                raise
-            trial = Trial(held=len(held), is_right=False, reason=error.message)
-        else:
-            check = self._check(built)
-            trial = Trial(
-                held=len(held),
-                is_right=check.verdict == "good",
-                relative_error=check.relative_error,
-                reason=check.reason,
-            )
-        self.trials.append(trial)
-        self._say(_in_words(len(self.trials), trial, self._hold))
-        return trial.is_right
-
-    def _build(self, held: Sequence[str]) -> Built | None:
-        """Build an engine and run it once."""
-        outputs, engines = self._folder / "outputs.npz", self._folder / "engines"
-        outputs.unlink(missing_ok=True)
-        for plan in engines.glob("*.plan"):
-            plan.unlink()  # no other trial needs it, and all of them together would fill a disk
-        changes = {
-            "run_id": new_run_id(),
-            "engine_directory": str(engines),
-            "layer_precisions": self._order.layer_precisions | dict.fromkeys(held, self._hold),
-            "outputs_file": str(outputs),
-        }
-        return _run(self._executor, self._order.model_copy(update=changes))
-
-    def _check(self, built: Built | None) -> OutputCheck:
-        """Compare the outputs; raise ``UserError`` if they cannot be judged."""
-        reference, outputs = self._folder / "reference.npz", self._folder / "outputs.npz"
-        check = check_outputs(reference, outputs, built, tolerance=self._tolerance)
-        if check.verdict == "meaningless":
-            raise UserError(
-                "int8 without calibration has made-up scales, so no outputs are right",
-                "give --calibration: a cache, or inputs to make one from",
-            )
-        if check.verdict == "unchecked":
-            raise UserError(f"outputs cannot be judged: {check.reason}", "use backend: tensorrt")
-        if check.verdict == "unjudged":
-            raise UserError(f"outputs cannot be judged: {check.reason}", "give --inputs DATA")
-        return check
+def _check(folder: Path, built: Built | None, tolerance: float | None) -> OutputCheck:
+    """Compare the outputs with the reference; raise ``UserError`` if they cannot be judged."""
+    check = check_outputs(folder / _REFERENCE, folder / _OUTPUTS, built, tolerance=tolerance)
+    if check.verdict == "meaningless":
+        raise UserError(
+            "int8 without calibration has made-up scales, so no outputs are right",
+            "give --calibration: a cache, or inputs to make one from",
+        )
+    if check.verdict in ("unchecked", "unjudged"):
+        remedy = "use backend: tensorrt" if check.verdict == "unchecked" else "give --inputs DATA"
+        raise UserError(f"outputs cannot be judged: {check.reason}", remedy)
+    return check
 
 
 def _reference_of(order: Order, outputs: Path) -> Order:
