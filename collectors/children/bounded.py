@@ -2,10 +2,12 @@
 
 import errno
 import os
+import resource
 import selectors
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 OUTPUT_BYTES = 1 << 20
 """More than any program prints that we run to its end, and little beside its own memory."""
@@ -41,6 +43,21 @@ def run_bounded(
             process.kill()
             raise
         return subprocess.CompletedProcess(argv, process.returncode, output, error_output)
+
+
+def limit_memory(most_bytes: int | None) -> None:
+    """Limit what this process may take beyond what it has, if a limit is given.
+
+    At the limit Python raises ``MemoryError``, and C++ ``bad_alloc``.
+    """
+    if most_bytes is None:
+        return
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    limit = pages * resource.getpagesize() + most_bytes
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
 def _read(

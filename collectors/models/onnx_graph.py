@@ -11,7 +11,6 @@ import json
 import math
 import mmap
 import re
-import resource
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 from ...parsers.errors import UserError
 from ...parsers.onnx import slim
 from ...parsers.onnx.graph import LONGEST_VALUES, SUBGRAPH, Attribute, Graph, Node, Shape, Tensor
+from ..children.bounded import limit_memory
 from ..paths import is_file
 from .files import INSTALL_ONNX, GraphAnswer, external_files
 
@@ -738,23 +738,12 @@ def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _limit_memory(path: Path, most_bytes: int) -> None:
-    """Limit what this process may take beyond its libraries and the file that it maps."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    own_bytes = pages * resource.getpagesize()
-    file_bytes = path.stat().st_size if is_file(path) else 0
-    limit = own_bytes + file_bytes + most_bytes
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if hard != resource.RLIM_INFINITY:
-        limit = min(limit, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
-
-
 def main(arguments: list[str]) -> int:
     """Read a model and print the graph, or the error, as one JSON object."""
     path, shapes, most_bytes = arguments
     try:
-        _limit_memory(Path(path), int(most_bytes))
+        file_bytes = Path(path).stat().st_size if is_file(Path(path)) else 0
+        limit_memory(file_bytes + int(most_bytes))  # the file is mapped
         given = {name: tuple(lengths) for name, lengths in json.loads(shapes).items()}
         answer = GraphAnswer(graph=read_graph(Path(path), given))
     except UserError as error:

@@ -4,22 +4,22 @@ The body is the largest part from the inputs on that the rules accept as a whole
 written, they are run after each other and compared with the original model.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Timer
 from typing import Any, NamedTuple
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from ...collectors.backends.base import make_input
 from ...collectors.files import write_atomic
-from ...collectors.models.files import INSTALL_ONNX, external_files, read_graph_apart
-from ...parsers.errors import BackendUnavailable, UserError, file_error
-from ...parsers.onnx.graph import Graph
+from ...collectors.models.files import external_files, read_graph_apart
+from ...parsers.errors import PIP_INSTALL, BackendUnavailable, UserError, file_error
+from ...parsers.onnx.graph import Graph, Node
 from ...parsers.records import Ratio, Record
 from ...parsers.values import some_of
 from ..results.document import Block, Heading, Table, Text, print_document
+from .equality import COMPARED_INPUTS, differences
 from .rewrites import Rewrite, rewrite_of
 from .rules import Inspection, JudgedNode
 
@@ -27,20 +27,10 @@ BODY, HEAD = "body.onnx", "head.onnx"
 # The largest difference from the original that is accepted, as a share of the spread of a channel,
 # or of its largest value if that is more.
 LARGEST_ERROR = 1e-5
-# Deep networks amplify the rounding of FP32 to more than that: changing the order of sums, as ONNX
-# Runtime does when it optimises a model, may change the outputs as much. A step of FP16 is a bound.
-_LARGEST_ROUNDING = 2.0**-10
 # Protobuf, the format of an ONNX file, ends here.
 _MOST_BYTES = (1 << 31) - 1
-# Of all inputs together, of which the comparison keeps several.
+# Of all inputs together, of which the comparison makes several.
 _MOST_INPUT_BYTES = 256 << 20
-# Time limit for running one or both parts with all inputs.
-_MOST_SECONDS = 300.0
-# Over fewer inputs, the spread of a score that has one place in an output is too small a scale.
-_INPUTS = 8
-_IMAGE_RANK = 4
-# Fields along a side of a random image.
-_FIELDS = 8
 # A smaller head is not worth a change of the model.
 _ENOUGH = 0.99
 # Layers that only move numbers. At the end of a body they are left to the head: in INT8, a
@@ -73,7 +63,6 @@ class Cut(Record):
         inputs: Number of random inputs for which both were compared.
         largest_error: Largest difference, as a share of the spread of its channel, or of its
             largest value if that is more.
-        error_limit: Largest one that is accepted.
     """
 
     body: str
@@ -87,27 +76,20 @@ class Cut(Record):
     attention: tuple[str, ...] = ()
     inputs: PositiveInt
     largest_error: NonNegativeFloat
-    error_limit: NonNegativeFloat
 
 
 def cut_model(
-    path: Path,
-    graph: Graph,
-    judge: Callable[[Graph], Inspection],
-    directory: Path,
-    *,
-    inputs: int = _INPUTS,
+    path: Path, graph: Graph, judge: Callable[[Graph], Inspection], directory: Path
 ) -> Cut:
     """Write the body and the head of a model to a directory, after a comparison with the whole.
 
     Args:
         graph: The model as ``read_graph`` returns it.
         judge: Judges a graph by the rules of one TensorRT, at one precision.
-        inputs: Number of random inputs for the comparison.
 
     Raises:
         UserError: No part of the model can be a body, or the parts do not equal the model.
-        BackendUnavailable: onnx or onnxruntime is not installed.
+        BackendUnavailable: onnxruntime is not installed.
     """
     with TemporaryDirectory(prefix="tegrascope-") as folder:
         scratch = Path(folder)
@@ -124,7 +106,7 @@ def cut_model(
             raise _uncut(path, stops)
         _leave_moves(trial)
         pieces = _extract(trial, scratch)
-        error, limit = _compare(path, whole, trial, pieces, inputs)
+        error = _compare(path, whole, trial, pieces)
         _publish(pieces, directory)
     nodes = [trial.inspection.nodes[index] for index in trial.body]
     rewritten = []
@@ -142,9 +124,8 @@ def cut_model(
         flops_ratio=trial.share(whole),
         uncounted=trial.uncounted,
         attention=tuple(node.name for node in trial.rest if _ATTENTION in _rules(node)),
-        inputs=inputs,
+        inputs=COMPARED_INPUTS,
         largest_error=error,
-        error_limit=limit,
     )
 
 
@@ -204,41 +185,36 @@ class _Trial(NamedTuple):
 
 def _load(path: Path, graph: Graph) -> Any:
     """Return the model with its weights, in the form in which its graph was read."""
+    import onnx
+    from onnx.inliner import inline_local_functions
+
     _require_cuttable(path, graph)
-    model = _read_model(path)
-    nodes, weights = _fold_known(model, graph)
-    _fix_input_shapes(model, graph)
-    return _with_nodes(model, nodes, weights)
+    model = onnx.load(path)
+    if model.graph.sparse_initializer:
+        raise UserError(f"{path} cannot be cut: it has sparse weights", "export dense ones")
+    if model.functions:
+        model = inline_local_functions(model)
+    for value in model.graph.input:
+        if value.name in graph.inputs:
+            kind, lengths = value.type.tensor_type.elem_type, graph.tensor(value.name).lengths
+            value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, kind, lengths))
+    return _with_nodes(model, *_fold_known(model, graph))
 
 
 def _require_cuttable(path: Path, graph: Graph) -> None:
-    """Raise an error unless the packages are installed, and sizes are known and not too large."""
-    try:
-        import onnx  # noqa: F401 - both are needed later
-        import onnxruntime  # noqa: F401
-    except ModuleNotFoundError as error:
-        what = f"{error.name} is not installed"
-        raise BackendUnavailable(what, f"{INSTALL_ONNX} onnxruntime") from None
-    for name in graph.inputs:
-        if not graph.tensor(name).is_fixed:
-            what = f"{path} cannot be cut: input {name} has an open shape"
-            raise UserError(what, f"fix it: --shape {name}:1x3x640x640")
-    if sum(graph.tensor(name).size_bytes or 0 for name in graph.inputs) > _MOST_INPUT_BYTES:
+    """Raise an error unless a comparison is possible: sizes are known and not too large."""
+    if find_spec("onnxruntime") is None:
+        raise BackendUnavailable("onnxruntime is not installed", f"{PIP_INSTALL} onnxruntime")
+    inputs = [graph.tensor(name) for name in graph.inputs]
+    for tensor in inputs:
+        if not tensor.is_fixed:
+            what = f"{path} cannot be cut: input {tensor.name} has an open shape"
+            raise UserError(what, f"fix it: --shape {tensor.name}:1x3x640x640")
+    if sum(tensor.size_bytes or 0 for tensor in inputs) > _MOST_INPUT_BYTES:
         what = f"{path} cannot be cut: its inputs are larger than 256 MiB"
         raise UserError(what, "give a smaller --shape")
     if sum(file.stat().st_size for file in (path, *external_files(path))) > _MOST_BYTES:
         raise _too_large(path)
-
-
-def _read_model(path: Path) -> Any:
-    """Return the model of a file, without functions of its own."""
-    import onnx
-    from onnx.inliner import inline_local_functions
-
-    model = onnx.load(path)
-    if model.graph.sparse_initializer:
-        raise UserError(f"{path} cannot be cut: it has sparse weights", "export dense ones")
-    return inline_local_functions(model) if model.functions else model
 
 
 def _fold_known(model: Any, graph: Graph) -> tuple[list[Any], list[Any]]:
@@ -260,17 +236,6 @@ def _fold_known(model: Any, graph: Graph) -> tuple[list[Any], list[Any]]:
     return nodes, weights
 
 
-def _fix_input_shapes(model: Any, graph: Graph) -> None:
-    """Give the inputs of a model the shapes with which its graph was read."""
-    from onnx import helper
-
-    for value in model.graph.input:
-        if value.name in graph.inputs:
-            kind = value.type.tensor_type.elem_type
-            lengths = graph.tensor(value.name).lengths
-            value.CopyFrom(helper.make_tensor_value_info(value.name, kind, lengths))
-
-
 def _too_large(path: Path) -> UserError:
     return UserError(f"{path} cannot be cut: it is larger than 2 GiB", _WHOLE)
 
@@ -284,16 +249,15 @@ def _with_nodes(model: Any, nodes: Sequence[Any], weights: Iterable[Any]) -> Any
 
     Nodes that no output needs are left out.
     """
-    from onnx import helper
-
-    weights = [*model.graph.initializer, *weights]
-    graph = helper.make_graph(nodes, "cut", model.graph.input, model.graph.output, weights)
+    changed = type(model)()
+    changed.CopyFrom(model)
+    del changed.graph.node[:]
+    changed.graph.node.extend(nodes)
+    changed.graph.initializer.extend(weights)
     # Before version 4, ONNX infers no shapes from weights that are not inputs too.
-    version = max(4, model.ir_version)
-    made = helper.make_model(graph, opset_imports=model.opset_import, ir_version=version)
-    made.metadata_props.extend(model.metadata_props)
-    inputs = [value.name for value in graph.input]
-    return _part(made, inputs, [value.name for value in graph.output])
+    changed.ir_version = max(4, model.ir_version)
+    names = [[value.name for value in ends] for ends in (model.graph.input, model.graph.output)]
+    return _part(changed, *names)
 
 
 def _part(model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
@@ -315,13 +279,9 @@ def _part(model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
 def _rewrites(trial: _Trial) -> list[Rewrite]:
     """Return replacements for the nodes that the rules do not accept, where any are known."""
     weights = {weight.name: weight for weight in trial.model.graph.initializer}
-    rewrites = []
-    for judged in trial.inspection.nodes:
-        if judged.findings:
-            rewrite = rewrite_of(trial.graph, weights, trial.graph.nodes[judged.index])
-            if rewrite is not None:
-                rewrites.append(rewrite)
-    return rewrites
+    refused = [trial.graph.nodes[node.index] for node in trial.inspection.nodes if node.findings]
+    rewrites = [rewrite_of(trial.graph, weights, node) for node in refused]
+    return [rewrite for rewrite in rewrites if rewrite is not None]
 
 
 def _trial(
@@ -419,178 +379,46 @@ def _publish(pieces: Sequence[Path], directory: Path) -> None:
 
 # --- the comparison -------------------------------------------------------------------------------
 
-# Arrays by name of a tensor, for each input.
-_Results = Sequence[Mapping[str, Any]]
 
+def _compare(path: Path, whole: _Trial, trial: _Trial, pieces: Sequence[Path]) -> float:
+    """Return the largest difference between the pieces and the model.
 
-def _compare(
-    path: Path, whole: _Trial, trial: _Trial, pieces: Sequence[Path], inputs: int
-) -> tuple[float, float]:
-    """Return the largest difference between the pieces and the model, and what is accepted.
-
-    It raises ``UserError`` if the difference is larger, or if a node that was replaced differs from
-    its replacement where both get the same.
+    If it is too large, a ``UserError`` names the first replaced node at which they differ so much.
     """
-    given = [_inputs(trial.graph, seed) for seed in range(inputs)]
-    _compare_nodes(path, whole, trial, given[:2], pieces[0].with_name("node.onnx"))
-    outputs = trial.graph.outputs
-    expected = _run([path], given)
-    worst, limit = _difference(outputs, expected, _run(pieces, given)), LARGEST_ERROR
-    if worst > limit:
-        own = _difference(outputs, expected, _run([path], given, is_optimised=True))
-        limit = max(limit, min(own, _LARGEST_ROUNDING))
-    if worst > limit:
-        raise _unequal(path, "its outputs", worst, limit, _WHOLE)
-    return worst, limit
-
-
-def _compare_nodes(
-    path: Path, whole: _Trial, trial: _Trial, given: _Results, scratch: Path
-) -> None:
-    """Compare each node that was replaced with its replacement, for what it gets in the model."""
-    from onnx.utils import Extractor
-
-    inputs = [_read_by(rewrite, whole.graph) for rewrite in trial.rewrites]
-    watched = [name for names in inputs for name in names]
+    inputs = [trial.graph.tensor(name) for name in trial.graph.inputs]
+    worst, where = max(differences(path, pieces, inputs).values()), "its outputs"
+    if worst <= LARGEST_ERROR:
+        return worst
+    replaced: dict[str, Node] = {}
     for rewrite in trial.rewrites:
-        watched += rewrite.node.outputs
-    before = _run([_watched(whole.model, watched, scratch)], given)
-    extractor = Extractor(trial.model)
-    for rewrite, names in zip(trial.rewrites, inputs, strict=True):
-        outputs = rewrite.node.outputs
-        piece = _save(extractor.extract_model(names, [*outputs]), scratch)
-        error = _difference(outputs, before, _run([piece], before))
-        if error > LARGEST_ERROR:
-            name = f"{rewrite.node.name} ({rewrite.node.op})"
-            raise _unequal(path, name, error, LARGEST_ERROR, "cut the FP32 export of the model")
+        replaced |= {name: rewrite.node for name in rewrite.node.outputs if trial.makes(name)}
+    before, after = (
+        _watch(model, replaced, pieces[0].with_name(name))
+        for model, name in ((whole.model, "before.onnx"), (trial.model, "after.onnx"))
+    )
+    by_tensor = differences(before, [after], inputs)
+    for name, node in replaced.items():
+        if by_tensor[name] > LARGEST_ERROR:
+            worst, where = by_tensor[name], f"{node.name} ({node.op})"
+            break
+    raise UserError(
+        f"{path} cannot be cut: at {where} the parts differ by {worst:.1g} of a channel, more than"
+        f" {LARGEST_ERROR:g}",
+        f"cut the FP32 export if this one is in FP16; else {_WHOLE}",
+    )
 
 
-def _read_by(rewrite: Rewrite, graph: Graph) -> list[str]:
-    """Return the tensors of the model that a replacement reads."""
-    read = dict.fromkeys(name for node in rewrite.nodes for name in node.input)
-    own = {name for node in rewrite.nodes for name in node.output}
-    varying = [name for name in read if name in graph.tensors and name not in own]
-    return [name for name in varying if not graph.tensor(name).is_constant]
-
-
-def _unequal(path: Path, where: str, error: float, limit: float, remedy: str) -> UserError:
-    what = f"{path} cannot be cut: at {where} the parts differ by {error:.1g} of a channel"
-    return UserError(f"{what}, more than {limit:.1g}", remedy)
-
-
-def _inputs(graph: Graph, seed: int) -> dict[str, Any]:
-    """Return random inputs; images have coarse fields, and other contrasts for other seeds.
-
-    A network averages noise away, so that its outputs would hardly vary.
-    """
-    arrays = {}
-    for name in graph.inputs:
-        tensor = graph.tensor(name)
-        lengths = tensor.lengths or ()
-        drawn = lengths
-        if len(lengths) == _IMAGE_RANK:
-            drawn = (*lengths[:2], *[min(_FIELDS, length) for length in lengths[2:]])
-        array: Any = make_input(name, tensor.dtype or "", drawn, seed)
-        if array.dtype.kind == "f":
-            array *= 2.0 ** (seed % 4 - 2)
-        for axis, length in enumerate(lengths):
-            repeated = array.repeat(-(-length // drawn[axis]), axis)
-            array = repeated.take(range(length), axis)
-        arrays[name] = array
-    return arrays
-
-
-def _run(pieces: Sequence[Path], given: _Results, *, is_optimised: bool = False) -> _Results:
-    """Run models after each other, each with what is there before; return all tensors.
-
-    It raises ``UserError`` if a model cannot run, or if they take more than 300 s.
-    """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    if not is_optimised:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    results = [dict(arrays) for arrays in given]
-    run = onnxruntime.RunOptions()
-    timer = Timer(_MOST_SECONDS, setattr, (run, "terminate", True))
-    timer.daemon = True
-    timer.start()
-    for piece in pieces:
-        try:
-            session = onnxruntime.InferenceSession(
-                str(piece), options, providers=["CPUExecutionProvider"]
-            )
-            names = [value.name for value in session.get_outputs()]
-            for arrays in results:
-                fed = {value.name: arrays[value.name] for value in session.get_inputs()}
-                arrays |= zip(names, session.run(None, fed, run), strict=True)
-        except Exception as error:  # onnxruntime has a class of its own for each failure
-            timer.cancel()
-            [line, *_] = str(error).splitlines() or [type(error).__name__]
-            if run.terminate:
-                line = f"it took more than {_MOST_SECONDS:g} s"
-            what = f"onnxruntime cannot run {piece.name}, so the parts cannot be compared: {line}"
-            raise UserError(what, _WHOLE) from None
-    timer.cancel()
-    return results
-
-
-def _watched(model: Any, names: Iterable[str], path: Path) -> Path:
+def _watch(model: Any, names: Iterable[str], path: Path) -> Path:
     """Save a model that also returns some of its tensors."""
     from onnx import ModelProto, ValueInfoProto
 
     watched = ModelProto()
     watched.CopyFrom(model)
-    known = {value.name for value in (*model.graph.input, *model.graph.output)}
-    for name in dict.fromkeys(names):
+    known = {value.name for value in model.graph.output}
+    for name in names:
         if name not in known:
             watched.graph.output.append(ValueInfoProto(name=name))
     return _save(watched, path)
-
-
-def _difference(names: Sequence[str], expected: _Results, given: _Results) -> float:
-    """Return the largest difference of tensors, in sizes of its channel.
-
-    The size is the spread over all inputs or, if that is more, the largest value. Images have their
-    channels along the second axis; elsewhere, slices along each axis but the batch count.
-    """
-    import numpy
-
-    worst = 0.0
-    for name in names:
-        both = [[arrays[name] for arrays in results] for results in (expected, given)]
-        shapes = {array.shape for arrays in both for array in arrays}
-        is_finite = all(_is_finite(array) for arrays in both for array in arrays)
-        if len(shapes) > 1 or not is_finite:
-            if not all(map(_is_equal, *both)):
-                return float("inf")
-            continue
-        want, got = map(numpy.stack, both)
-        if not want.size:  # Detectors may find nothing.
-            continue
-        want, off = want.astype("f8"), abs(got.astype("f8") - want)
-        first = min(2, want.ndim - 1)  # behind the inputs and the batch
-        for axis in [first] if want.ndim == _IMAGE_RANK + 1 else range(first, want.ndim):
-            others = tuple(other for other in range(want.ndim) if other != axis)
-            size = numpy.maximum(numpy.ptp(want, axis=others), abs(want).max(axis=others))
-            # The smallest normal number of FP32: below it there are no steps to compare.
-            shares = off.max(axis=others) / numpy.maximum(size, 2.0**-126)
-            worst = max(worst, float(shares.max(initial=0.0)))
-    return worst
-
-
-def _is_finite(array: Any) -> bool:
-    """Whether an array has real numbers only."""
-    import numpy
-
-    return array.dtype.kind == "f" and bool(numpy.isfinite(array).all())
-
-
-def _is_equal(want: Any, got: Any) -> bool:
-    import numpy
-
-    return numpy.array_equal(want, got, equal_nan=want.dtype.kind == "f")
 
 
 # --- in words -------------------------------------------------------------------------------------
@@ -609,7 +437,7 @@ def print_cut(model: str, cut: Cut) -> None:
         Text(f"the body makes {some_of(cut.borders)}"),
         Text(
             f"equal to the original for {cut.inputs} random inputs: largest difference"
-            f" {cut.largest_error:.1g} of a channel; {cut.error_limit:.1g} is accepted"
+            f" {cut.largest_error:.1g} of a channel; {LARGEST_ERROR:g} is accepted"
         ),
     ]
     if cut.rewritten:

@@ -99,6 +99,11 @@ class _Replacement:
             return None
         return [numpy_helper.to_array(self._given[name]).astype("f8") for name in names]
 
+    def number(self, attribute: str, usual: float) -> float:
+        """Return an attribute, or its default."""
+        value = self.node.attribute(attribute, float)
+        return usual if value is None else value
+
     def numbers(self, position: int, attribute: str) -> Sequence[Number]:
         """Return numbers that are an input of the node or, in old opsets, an attribute."""
         values = self.graph.input(self.node, position).values
@@ -179,9 +184,8 @@ def _is_pointwise(graph: Graph, node: Node) -> bool:
     """Whether a node computes each element from the same one of its inputs, and from numbers."""
     shape = graph.output(node).shape
     for tensor in map(graph.tensor, filter(None, node.inputs)):
-        if tensor.shape != shape and not (tensor.is_constant and tensor.elements == 1):
-            return False
-        if tensor.is_constant and tensor.elements != 1:
+        is_same = tensor.elements == 1 if tensor.is_constant else tensor.shape == shape
+        if not is_same:
             return False
     return node.op in _POINTWISE and not node.domain
 
@@ -239,13 +243,12 @@ def _maximum(new: _Replacement) -> None:
 
 def _hard_sigmoid(new: _Replacement) -> None:
     """Write the definition out, in its order: each step rounds as the original does."""
-    slope, shift = new.node.attribute("alpha", float), new.node.attribute("beta", float)
-    if new.node.op == "HardSwish":
-        slope = 1 / 6
-    last = new.add("Mul", new.data.name, new.constant(0.2 if slope is None else slope))
-    last = new.add("Add", last, new.constant(0.5 if shift is None else shift))
+    is_swish = new.node.op == "HardSwish"
+    slope = 1 / 6 if is_swish else new.number("alpha", 0.2)
+    last = new.add("Mul", new.data.name, new.constant(slope))
+    last = new.add("Add", last, new.constant(new.number("beta", 0.5)))
     last = new.add("Clip", last, new.constant(0.0), new.constant(1.0))
-    if new.node.op == "HardSwish":
+    if is_swish:
         new.add("Mul", new.data.name, last)
 
 
@@ -256,8 +259,7 @@ def _normalise(new: _Replacement) -> None:
     if shapes != [new.image[1:2]] * 4 or len(new.node.outputs) != 1:
         return
     scale, bias, mean, variance = arrays
-    epsilon = new.node.attribute("epsilon", float)
-    factor = scale / (variance + (1e-5 if epsilon is None else epsilon)) ** 0.5
+    factor = scale / (variance + new.number("epsilon", 1e-5)) ** 0.5
     _per_channel(new, factor, bias - mean * factor)
 
 
