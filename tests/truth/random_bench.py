@@ -70,8 +70,8 @@ def make_pair(random: Random) -> list[World]:
     firsts = [round(begin / GRID_SECONDS) for begin in begins]
 
     watts = random.uniform(2, 10)
-    once, _rhythm = worlds._marked(random, watts, 0.0, long)
-    level_name, level = worlds._level(random, middles[:cells], 0.0, long)
+    once, _rhythm = worlds.draw_inferences(random, watts, 0.0, long)
+    level_name, level = worlds.draw_level(random, middles[:cells], 0.0, long)
     loads, added, inside = [], np.zeros(count), np.zeros(count)
     for first, begin in zip(firsts, begins, strict=True):
         shorter = 1 - SHORTER * random.random(len(once.seconds))
@@ -84,12 +84,12 @@ def make_pair(random: Random) -> list[World]:
     mean_work = float(added.sum() / inside.sum())
     about = [board.name, "gated" if once.is_gated else "", level_name]
     if random.random() < 0.45:
-        within = worlds._rhythm(random, mean_work, 0.0, whole)
+        within = worlds.draw_rhythm(random, mean_work, 0.0, whole)
         added = added + within.cells(edges) * inside
         about.append(f"within({np.diff(within.ticks).mean():.4f}s {within.watts:.2f}W)")
     foreign, kind = np.zeros(count), random.random()
     if kind < 0.25:
-        beside = worlds._rhythm(random, mean_work, 0.0, whole)
+        beside = worlds.draw_rhythm(random, mean_work, 0.0, whole)
         foreign = beside.cells(edges)
         about.append(f"beside({np.diff(beside.ticks).mean():.4f}s {beside.watts:.2f}W)")
     elif kind < 0.30:
@@ -102,26 +102,26 @@ def make_pair(random: Random) -> list[World]:
         heat = forgetting(added, random.uniform(5, 30))
         added = added + random.uniform(0, 0.1) * (heat - heat[0])
         about.append("heat")
-    idle_name, idle = worlds._idle(random, board, count)
+    idle_name, idle = worlds.draw_idle(random, board, count)
     power = Course(board, whole, idle, added, foreign)
     peak = float(np.max(power.rails[0][inside > 0]))
     low = float(np.mean(power.rails[0][middles < begins[0]]))
     limit = low + random.uniform(0.5, 0.95) * (peak - low)
-    register = worlds._register(random, limit, float(begins[0]), float(begins[-1] + long))
+    register = worlds.draw_register(random, limit, float(begins[0]), float(begins[-1] + long))
     about += [idle_name, register.kind + (f"({register.seconds:.3f}s)" if register.seconds else "")]
 
     printed = _printed(random, begins - idle_seconds, each)
     lag = random.uniform(0, MOST_LAG_SECONDS)
-    lines = Lines(printed, printed, worlds._read(power, register, printed - lag))
-    part = worlds._read(power, Register(), printed - lag)[0]
+    lines = Lines(printed, printed, worlds.read_register(power, register, printed - lag))
+    part = worlds.read_register(power, Register(), printed - lag)[0]
     every = second_interval(INTERVALS[0])
     second_times = np.arange(random.uniform(0, every), whole, every)
     second_times = second_times + random.uniform(0, 0.002, len(second_times))
-    second = (second_times, worlds._read(power, register, second_times))
+    second = (second_times, worlds.read_register(power, register, second_times))
     steps: list[tuple[float, float]] = []
     if random.random() < 0.2:
         for _ in range(random.integers(1, 6)):
-            size = worlds._log_uniform(random, 0.001, 10.0) * random.choice([-1, 1])
+            size = worlds.log_uniform(random, 0.001, 10.0) * random.choice([-1, 1])
             steps.append((random.uniform(1, whole), float(size)))
         about.append("clock")
     averages = register.seconds if register.kind in ("forgets", "mean") else 0.0

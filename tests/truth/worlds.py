@@ -212,15 +212,15 @@ class World(Window):
         return shown
 
 
-def _log_uniform(random: Random, low: float, high: float) -> float:
+def log_uniform(random: Random, low: float, high: float) -> float:
     return float(np.exp(random.uniform(np.log(low), np.log(high))))
 
 
-def _rhythm(random: Random, watts: float, begin: float, end: float) -> Rhythm:
-    period = _log_uniform(random, 0.02, 30.0)
+def draw_rhythm(random: Random, watts: float, begin: float, end: float) -> Rhythm:
+    period = log_uniform(random, 0.02, 30.0)
     if random.random() < 0.2:
         period = float(random.choice(ROUND_SECONDS))
-    swing = watts * _log_uniform(random, 0.05, 2.0)
+    swing = watts * log_uniform(random, 0.05, 2.0)
     return Rhythm(_ticks(random, period, begin, end), random.uniform(0.05, 0.95), swing)
 
 
@@ -228,19 +228,21 @@ def _ticks(random: Random, period: float, begin: float, end: float) -> Array:
     count = int((end - begin) / period) + 3
     steps = np.full(count, period)
     if random.random() < 0.5:
-        spread = _log_uniform(random, 0.001, 0.03)
+        spread = log_uniform(random, 0.001, 0.03)
         steps = period * (1 + spread * random.standard_normal(count)).clip(0.5, 1.5)
     first = begin - random.uniform(0, period)
     return first + np.concatenate([[0.0], np.cumsum(steps)])
 
 
-def _marked(random: Random, watts: float, begin: float, end: float) -> tuple[Load, Rhythm | None]:
+def draw_inferences(
+    random: Random, watts: float, begin: float, end: float
+) -> tuple[Load, Rhythm | None]:
     """Return the marked work and, where it has one, its rhythm."""
     kind, long = random.random(), end - begin
     if kind < 0.45:
         return back_to_back(random, begin, end, (watts, watts)), None
     if kind < 0.85:
-        period = _log_uniform(random, 0.02, 1.0)
+        period = log_uniform(random, 0.02, 1.0)
         if random.random() < 0.2:
             period = float(random.choice([1 / 60, 1 / 30, 1 / 15, 0.1, 0.5, 1.0]))
         ticks = _ticks(random, period, begin, end)
@@ -261,7 +263,7 @@ def _marked(random: Random, watts: float, begin: float, end: float) -> tuple[Loa
     return load, None
 
 
-def _level(random: Random, middles: Array, begin: float, end: float) -> tuple[str, Array]:
+def draw_level(random: Random, middles: Array, begin: float, end: float) -> tuple[str, Array]:
     """Return by how much the power of the work is above or below its usual level, at moments."""
     kind, long = random.random(), end - begin
     position = np.clip((middles - begin) / long, 0, 1)
@@ -273,26 +275,26 @@ def _level(random: Random, middles: Array, begin: float, end: float) -> tuple[st
         slowness = random.uniform(0.05, 1.0)
         return "warms", 1 + random.uniform(-0.3, 0.3) * (1 - np.exp(-position / slowness))
     levels = random.uniform(0.4, 1.6, random.integers(2, 5))
-    dwell = _log_uniform(random, 0.1, 20.0)
+    dwell = log_uniform(random, 0.1, 20.0)
     changes = begin + np.cumsum(random.exponential(dwell, int(3 * long / dwell) + 5))
     sequence = levels[random.integers(0, len(levels), len(changes) + 1)]
     return "levels", sequence[np.searchsorted(changes, middles)]
 
 
-def _idle(random: Random, board: Board, count: int) -> tuple[str, list[Array]]:
+def draw_idle(random: Random, board: Board, count: int) -> tuple[str, list[Array]]:
     """Return the idle power of each rail, in cells."""
     kind, per = random.random(), 10
     holds = -(-count // per)
-    watts = _log_uniform(random, 0.01, 0.2)
+    watts = log_uniform(random, 0.01, 0.2)
     courses = []
     for rail in board.rails:
         step = per * GRID_SECONDS
         if kind < 0.75:
-            course = watts * wander(holds, step, _log_uniform(random, 0.05, 20.0), random)
+            course = watts * wander(holds, step, log_uniform(random, 0.05, 20.0), random)
         elif kind < 0.88:
             course = watts * _one_over_f(holds, random)
         else:
-            dwell = _log_uniform(random, 2.0, 20.0)
+            dwell = log_uniform(random, 2.0, 20.0)
             jumps = np.cumsum(random.exponential(dwell, int(3 * holds * step / dwell) + 5))
             parity = np.searchsorted(jumps, np.arange(holds) * step) % 2
             course = random.uniform(0.1, 1.0) * parity
@@ -313,14 +315,14 @@ def _one_over_f(count: int, random: Random) -> Array:
     return course / course.std()
 
 
-def _register(random: Random, watts: float, begin: float, end: float) -> Register:
+def draw_register(random: Random, watts: float, begin: float, end: float) -> Register:
     kind = random.random()
     if kind < 0.4:
         return Register()
     if kind < 0.65:
-        return Register("forgets", _log_uniform(random, 0.005, 1.0))
+        return Register("forgets", log_uniform(random, 0.005, 1.0))
     if kind < 0.77:
-        return Register("mean", _log_uniform(random, 0.005, 1.0))
+        return Register("mean", log_uniform(random, 0.005, 1.0))
     if kind < 0.97:
         seconds = random.uniform(0.05, 1.2)
         return Register("slow", seconds, random.uniform(0, seconds))
@@ -339,7 +341,7 @@ def make_world(random: Random, given: Board | None = None) -> World:
             p=[0.45, 0.35, 0.2],
         )
     )
-    lines = _log_uniform(random, 110, 600)
+    lines = log_uniform(random, 110, 600)
     long = float(np.clip(lines * (interval + 0.014), max(12.0, 106 * (interval + 0.023)), 240.0))
     idle_seconds = 8.0 if random.random() < 0.5 else long / 4
     begin = LEAD_SECONDS + idle_seconds + random.uniform(0, 0.2)
@@ -353,8 +355,8 @@ def make_world(random: Random, given: Board | None = None) -> World:
     inside = inside / GRID_SECONDS
 
     watts = random.uniform(2, 10)
-    load, marked = _marked(random, watts, begin, end)
-    level_name, level = _level(random, middles, begin, end)
+    load, marked = draw_inferences(random, watts, begin, end)
+    level_name, level = draw_level(random, middles, begin, end)
     if marked is None and not load.is_gated:
         added = inside * watts * level
     else:
@@ -363,14 +365,14 @@ def make_world(random: Random, given: Board | None = None) -> World:
     rhythms = [] if marked is None else [marked]
     about = [f"{interval * 1e3:.0f}ms", f"{long:.0f}s", "marked" if marked else "", level_name]
     if random.random() < 0.45:
-        within = _rhythm(random, mean_work, begin, end)
+        within = draw_rhythm(random, mean_work, begin, end)
         added = added + within.cells(edges) * inside
         rhythms.append(within)
         about.append(f"within({np.diff(within.ticks).mean():.4f}s)")
     foreign, is_net_hidden = np.zeros(count), False
     kind = random.random()
     if kind < 0.25:
-        beside = _rhythm(random, mean_work, 0.0, whole)
+        beside = draw_rhythm(random, mean_work, 0.0, whole)
         job = beside.cells(edges)
         rhythms.append(beside)
         about.append(f"beside({np.diff(beside.ticks).mean():.4f}s)")
@@ -398,27 +400,27 @@ def make_world(random: Random, given: Board | None = None) -> World:
         heat = forgetting(added, random.uniform(5, 30))
         added = added + random.uniform(0, 0.1) * (heat - heat[0])
         about.append("heat")
-    idle_name, idle = _idle(random, board, count)
+    idle_name, idle = draw_idle(random, board, count)
     course = Course(board, whole, idle, added, foreign)
     peak = float(np.max(course.rails[0][(middles > begin) & (middles < end)]))
     low = float(np.mean(course.rails[0][middles < begin]))
-    register = _register(random, low + random.uniform(0.5, 0.95) * (peak - low), begin, end)
+    register = draw_register(random, low + random.uniform(0.5, 0.95) * (peak - low), begin, end)
     about += [idle_name, register.kind + (f"({register.seconds:.3f}s)" if register.seconds else "")]
 
     printing = _Printing(interval=interval)
     printed = _printed(random, whole, interval)
     lag = random.uniform(0, MOST_LAG_SECONDS)
-    lines_of = _read(course, register, printed - lag)
+    lines_of = read_register(course, register, printed - lag)
     readings = Lines(printed, printed, lines_of)
-    part = _read(course, Register(), printed - lag)[0]
+    part = read_register(course, Register(), printed - lag)[0]
     every = second_interval(interval)
     second_times = np.arange(random.uniform(0, every), whole, every)
     second_times = second_times + random.uniform(0, 0.002, len(second_times))
-    second = (second_times, _read(course, register, second_times))
+    second = (second_times, read_register(course, register, second_times))
     steps: list[tuple[float, float]] = []
     if random.random() < 0.2:
         for _ in range(random.integers(1, 6)):
-            size = _log_uniform(random, 0.001, 10.0) * random.choice([-1, 1])
+            size = log_uniform(random, 0.001, 10.0) * random.choice([-1, 1])
             steps.append((random.uniform(1, whole), float(size)))
         about.append("clock")
     gross = course.gross(begin, end)
@@ -481,7 +483,7 @@ def _printed(random: Random, whole: float, interval: float) -> Array:
     return printed
 
 
-def _read(course: Course, register: Register, times: Array) -> Array:
+def read_register(course: Course, register: Register, times: Array) -> Array:
     watts = []
     for number, rail in enumerate(course.board.rails):
         exact = course.register(number, register)(np.maximum(times, 0.0))
