@@ -17,7 +17,12 @@ from tegrascope.tools.energy_truth.files import (
 from tegrascope.tools.energy_truth.meters import BY_NAME, METERS
 from tegrascope.tools.energy_truth.readings import hidden, nvml_series, print_lines
 from tegrascope.tools.energy_truth.results import read_results
-from tegrascope.tools.energy_truth.running import Workshop, run_worlds
+from tegrascope.tools.energy_truth.running import (
+    LiveWorld,
+    MissingError,
+    Workshop,
+    run_worlds,
+)
 from tegrascope.tools.energy_truth.scoring import Answer, is_wrong, score
 from tegrascope.tools.energy_truth.signals import CELL_SECONDS
 from tegrascope.tools.energy_truth.trapezoid import joules_of, trapezoid
@@ -33,6 +38,23 @@ def first(start: str) -> Spec:
 def test_there_are_a_hundred_worlds_and_all_of_them_are_frozen():
     assert len(SPECS) == 100
     assert {name.split("/")[0] for name in read_manifest()} == set(SPECS)
+
+
+def test_a_world_has_its_number_in_its_name():
+    for name, spec in SPECS.items():
+        assert name.startswith(f"{spec.kind}-{spec.number:02d}-")
+
+
+def test_a_tool_that_cannot_be_started_has_no_figure(tmp_path):
+    world = make_world(first("nvml-13"))
+    answers = LiveWorld(Workshop(tmp_path), world).play([BY_NAME["zeus"]])
+    assert answers["zeus"].joules is None
+    assert "No such file" in answers["zeus"].reason
+
+
+def test_a_tool_that_cannot_be_installed_is_one_line(tmp_path):
+    with pytest.raises(MissingError, match=r"nothing can be measured: .*no-python"):
+        Workshop(tmp_path, python="/no-python").prepare([BY_NAME["zeus"]], {"nvml"})
 
 
 @pytest.mark.parametrize("start", ["log-01", "log-22", "log-32", "sysfs-06", "nvml-13"])

@@ -17,7 +17,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ _CHECKOUT = _HERE.parents[1]
 _READY_SECONDS = 120.0
 _ANSWER_SECONDS = 60.0
 _LOG_SECONDS = 300.0
+# Environments are downloaded.
+_INSTALL_SECONDS = 1800.0
+# A tool prints three lines that count. One that prints more of them waits, and takes no memory.
+_MOST_LINES, _LONGEST_LINE = 100, 1 << 16
+_STARTS = ("ready", "marks ", "{")
 # `exec` reads telemetry so long before the work may begin.
 _EXEC_LEAD_SECONDS = 0.5
 _POLL_SECONDS = 0.002
@@ -46,7 +52,7 @@ _PROGRAMS = {"sysfs": ("tegrastats", "uname"), "nvml": ("nvidia-smi",)}
 
 
 class MissingError(Exception):
-    """A program that live worlds need is not installed."""
+    """A program that live worlds need is not installed, or cannot be."""
 
 
 class Workshop:
@@ -94,9 +100,9 @@ class Workshop:
             return
         print(f"installs {', '.join(meter.requirements)}", file=sys.stderr)
         shutil.rmtree(python.parents[1], ignore_errors=True)
-        subprocess.run([self._python, "-m", "venv", python.parents[1]], check=True)
+        _prepare([self._python, "-m", "venv", str(python.parents[1])])
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, *meter.requirements], check=True)
+        _prepare([*pip, *meter.requirements])
         stamp.write_text(wanted, encoding="ascii")
 
     def build_stand_ins(self) -> None:
@@ -111,8 +117,7 @@ class Workshop:
             ("nvml.c", library, shared),
             ("marks.c", self.library / "marks", []),
         ):
-            command = [compiler, "-O2", *options, "-o", str(output), str(_STAND_INS / source)]
-            subprocess.run(command, check=True)
+            _prepare([compiler, "-O2", *options, "-o", str(output), str(_STAND_INS / source)])
 
     def nvml_environment(self, world: World) -> dict[str, str]:
         """Return what makes a program see the GPU of a world."""
@@ -127,6 +132,14 @@ class Workshop:
         return packages
 
 
+def _prepare(command: list[str]) -> None:
+    """Run a program that has to succeed; what it prints is seen."""
+    try:
+        subprocess.run(command, check=True, timeout=_INSTALL_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MissingError(f"nothing can be measured: {error}") from None
+
+
 def answer_of_log(workshop: Workshop, meter: Meter, world: World) -> Answer:
     """Run a tool on a recorded log."""
     folder, truth = workshop.worlds / world.spec.name, world.truth_joules
@@ -139,10 +152,9 @@ def answer_of_log(workshop: Workshop, meter: Meter, world: World) -> Answer:
         done = _run([str(workshop.python_of(meter)), script, str(folder)])
         if done.returncode:
             return Answer(truth, reason=_last_line(done.stderr))
-        found = json.loads(done.stdout)
+        return _answered(truth, json.loads(done.stdout))
     except _FAILURES as error:
         return _failed(truth, error)
-    return Answer(truth, found.get("joules"), reason=str(found.get("reason", ""))[:_LONGEST_REASON])
 
 
 def _run(
@@ -154,7 +166,18 @@ def _run(
 
 
 # A tool that fails has no figure; the other tools go on.
-_FAILURES = (OSError, ValueError, KeyError, subprocess.SubprocessError)
+_FAILURES = (
+    *(OSError, ValueError, LookupError, TypeError, AttributeError),
+    subprocess.SubprocessError,
+)
+
+
+def _answered(truth: float, found: dict[str, Any]) -> Answer:
+    """Return the answer that a driver printed."""
+    joules = found.get("joules")
+    if joules is not None:
+        joules = float(joules)
+    return Answer(truth, joules, reason=str(found.get("reason", ""))[:_LONGEST_REASON])
 
 
 def _failed(truth: float, error: Exception) -> Answer:
@@ -217,9 +240,10 @@ class _Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
             start_new_session=True,
         )
-        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._lines: queue.Queue[str | None] = queue.Queue(_MOST_LINES)
         self._errors: list[str] = []
         self._readers = [
             threading.Thread(target=self._read_output, daemon=True),
@@ -230,13 +254,14 @@ class _Program:
 
     def _read_output(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.put(line.strip())
+        for line in iter(partial(self.process.stdout.readline, _LONGEST_LINE), ""):
+            if line.startswith(_STARTS):
+                self._lines.put(line.strip())
         self._lines.put(None)
 
     def _read_errors(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
+        for line in iter(partial(self.process.stderr.readline, _LONGEST_LINE), ""):
             self._errors.append(line)
             del self._errors[:-50]
 
@@ -327,14 +352,18 @@ class LiveRun:
         if self._world.spec.kind == "sysfs":
             self._set_up_sysfs()
         self._environment = self._make_environment(origin)
-        if not self._meter.is_ours:
-            driver = _DRIVERS / self._meter.drivers[self._world.spec.kind]
-            python = self._workshop.python_of(self._meter)
+        if self._meter.is_ours:
+            return
+        driver = _DRIVERS / self._meter.drivers[self._world.spec.kind]
+        python = self._workshop.python_of(self._meter)
+        try:
             self._program = _Program(self._inside([python, driver]), self._environment)
+        except OSError as error:  # the other tools go on
+            self._problem = str(error)
 
     def wait_until_ready(self, until: float) -> None:
         """Wait for the tool; one that ends before it is ready has no figure."""
-        if self._program is not None and self._program.line(until, "ready") != "ready":
+        if self._program is not None and self._program.line(until, "ready") is None:
             self._problem = self._program.complaint
 
     def finish(self, origin_ns: int) -> Answer:
@@ -342,17 +371,21 @@ class LiveRun:
         if self._problem:
             return Answer(self._world.truth_joules, reason=self._problem)
         is_over = threading.Event()
-        player = threading.Thread(target=self._move_registers, args=(origin_ns, is_over))
-        if self._world.spec.kind == "sysfs":
-            player.start()
-        try:
-            return self._run_ours(origin_ns) if self._meter.is_ours else self._answer()
-        except _FAILURES as error:
-            return _failed(self._world.truth_joules, error)
-        finally:
-            is_over.set()
-            if player.is_alive():
-                player.join()
+        with ThreadPoolExecutor(1) as pool:
+            playing: Future[None] | None = None
+            if self._world.spec.kind == "sysfs":
+                playing = pool.submit(self._move_registers, origin_ns, is_over)
+            try:
+                answer = self._run_ours(origin_ns) if self._meter.is_ours else self._answer()
+                is_over.set()
+                if playing is not None:
+                    # Registers that no longer moved would be a fault of the tool in its score.
+                    playing.result()
+                return answer
+            except _FAILURES as error:
+                return _failed(self._world.truth_joules, error)
+            finally:
+                is_over.set()
 
     def end(self) -> None:
         """End the tool and all that it has started."""
@@ -392,8 +425,7 @@ class LiveRun:
         if line is None:
             return Answer(self._world.truth_joules, reason=self._program.complaint)
         found = json.loads(line)
-        truth = self._truth(found["begin_ns"], found["end_ns"])
-        return Answer(truth, found["joules"], reason=found["reason"])
+        return _answered(self._truth(found["begin_ns"], found["end_ns"]), found)
 
     def _run_ours(self, origin_ns: int) -> Answer:
         """Run ``tegrascope exec`` around a program that works as long as the window is."""

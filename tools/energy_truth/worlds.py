@@ -143,6 +143,8 @@ class Spec:
 
     name: str
     kind: Kind
+    number: int
+    """From 1 on, among the worlds of its kind."""
     seed: int
     signal: str
     swing: float
@@ -249,6 +251,7 @@ def _log_specs(random: Random) -> list[Spec]:
             Spec(
                 name=f"log-{number + 1:02d}-{'-'.join(traits)}",
                 kind="log",
+                number=number + 1,
                 seed=int(random.randint(2**31 - 1)),
                 signal=signal,
                 swing=log_uniform(random, 0.05, 2.0),
@@ -307,6 +310,7 @@ def _sysfs_specs(random: Random) -> list[Spec]:
             Spec(
                 name=f"sysfs-{number + 1:02d}-{signal}",
                 kind="sysfs",
+                number=number + 1,
                 seed=int(random.randint(2**31 - 1)),
                 signal=signal,
                 swing=log_uniform(random, 0.2, 2.0),
@@ -325,6 +329,7 @@ def _nvml_specs(random: Random) -> list[Spec]:
             Spec(
                 name=name if fault == "none" else f"{name}-counter-{fault}",
                 kind="nvml",
+                number=number + 1,
                 seed=int(random.randint(2**31 - 1)),
                 signal=signal,
                 swing=random.uniform(1.0, 6.0),
