@@ -271,6 +271,27 @@ def test_the_middle_of_an_odd_image_is_cut_where_labels_lie(tmp_path):
     assert numpy.flatnonzero(bright.any(1))[0] == 10 + frame.offset[1]
 
 
+def test_a_polygon_of_yolo_has_the_box_around_it(photographs):
+    """As labels for segmentation have; the rectangle is in pixels 40 to 60 and 30 to 70."""
+    files = sorted((photographs / "images").iterdir())
+    expected = read_boxes(photographs / "texts", files, (96, 96), Preprocess())
+    points = [(50, 30), (60, 45), (55, 70), (40, 50), (42, 33)]
+    shares = " ".join(f"{x / 200} {y / 100}" for x, y in points)
+    (photographs / "texts/a.txt").write_text(f"0 {shares}\n")
+    found = read_boxes(photographs / "texts", files, (96, 96), Preprocess())
+    assert found[0].corners == pytest.approx(expected[0].corners)
+
+
+@pytest.mark.parametrize("numbers", ["0.5 0.5", "0.5 0.5 0.1", "0.5 0.5 0.1 0.1 0.9"])
+def test_a_line_that_is_neither_a_box_nor_a_polygon_is_refused(photographs, numbers):
+    """The fifth number of a file of detections is their score."""
+    (photographs / "texts/a.txt").write_text(f"1 {numbers}\n")
+    files = sorted((photographs / "images").iterdir())
+    count = len(numbers.split())
+    with pytest.raises(UserError, match=rf"a\.txt has a line of {count} numbers after the class"):
+        read_boxes(photographs / "texts", files, (96, 96), Preprocess())
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"images": [], "annotations": []}'])
 def test_labels_that_cannot_be_read_are_refused(photographs, text):
     (photographs / "bad.json").write_text(text)

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ...collectors.files import read_regular
 from ...collectors.models.data_sets import placed
 from ...collectors.models.files import metadata_of
-from ...collectors.models.onnx_writer import graph, model, node, tensor, value_info
+from ...collectors.models.onnx_writer import graph, model, node, value_info
 from ...collectors.paths import exists, is_directory
+from ...collectors.worker.channels import as_channels
 from ...collectors.worker.outputs import LIMITS, Computed, OutputCheck, TaskScore
 from ...parsers.errors import UserError, file_error
 from ...parsers.inference.calibration import Preprocess
@@ -109,8 +110,8 @@ def detections(outputs: "Sequence[NDArray[Any]]", task: ModelTask) -> list[Boxes
 
 def _candidates(
     image: "NDArray[Any]", classes: int | None
-) -> "tuple[NDArray[Any], NDArray[Any], bool]":
-    """Return boxes (n, 4), scores (n, classes), and whether boxes are corners, of one input."""
+) -> "tuple[NDArray[Any], NDArray[Any], float]":
+    """Return corners (n, 4), scores (n, classes), and the IoU at which boxes suppress others."""
     import numpy
 
     values = numpy.nan_to_num(image.astype("f4"), nan=0.0, posinf=0.0, neginf=0.0)
@@ -118,62 +119,54 @@ def _candidates(
         kinds = values[:, 5].clip(0, _MOST_CLASSES - 1).astype(int)
         scores = numpy.zeros((len(values), kinds.max(initial=0) + 1), "f4")
         scores[numpy.arange(len(values)), kinds] = values[:, 4]
-        return values[:, :_BOX], scores, True
+        return values[:, :_BOX], scores, 1.0
+    first = _BOX + 1
     if values.shape[0] < values.shape[1]:
-        # A model with masks has their coefficients after the classes.
-        last = values.shape[0] if classes is None else _BOX + classes
-        return values[:_BOX].T, values[_BOX:last].T, False
-    last = values.shape[1] if classes is None else _BOX + 1 + classes
-    return values[:, :_BOX], values[:, _BOX + 1 : last] * values[:, _BOX, None], False
+        values, first = values.T, _BOX
+    # A model with masks has their coefficients after the classes.
+    last = None if classes is None else first + classes
+    scores = values[:, first:last]
+    if first > _BOX:
+        scores = scores * values[:, _BOX, None]
+    centre, half = values[:, :2], numpy.abs(values[:, 2:_BOX]) / 2
+    return numpy.concatenate([centre - half, centre + half], axis=1), scores, _NMS_IOU
 
 
-def _suppressed(boxes: "NDArray[Any]", scores: "NDArray[Any]", are_corners: bool) -> Boxes:
+def _suppressed(corners: "NDArray[Any]", scores: "NDArray[Any]", iou: float) -> Boxes:
     """Return the best boxes of one input."""
     import numpy
 
-    corners = boxes
-    if not are_corners:
-        half = numpy.abs(boxes[:, 2:]) / 2
-        corners = numpy.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], axis=1)
-    limit = 1.0 if are_corners else _NMS_IOU
-    kept = _suppression().run(
-        None,
-        {
-            "boxes": numpy.ascontiguousarray(corners[None]),
-            "scores": numpy.ascontiguousarray(scores.T[None]),
-            "iou": numpy.array([limit], "f4"),
-        },
-    )[0]
+    inputs = {
+        "boxes": numpy.ascontiguousarray(corners[None]),
+        "scores": numpy.ascontiguousarray(scores.T[None]),
+        "most": numpy.array([_MOST_FOUND]),
+        "iou": numpy.array([iou], "f4"),
+        "least": numpy.array([_LEAST_SCORE], "f4"),
+    }
+    [kept] = _suppression().run(None, inputs)
     classes, places = kept[:, 1], kept[:, 2]
     sure = scores[places, classes]
     best = numpy.argsort(-sure, kind="stable")[:_MOST_FOUND]
-    classes, places, sure = classes[best], places[best], sure[best]
-    return Boxes(corners[places], classes, sure, numpy.zeros(len(sure), bool))
+    none = numpy.zeros(len(best), bool)
+    return Boxes(corners[places[best]], classes[best], sure[best], none)
 
 
 @cache
 def _suppression() -> Any:
     """Return a session of ONNX's own NonMaxSuppression."""
-    import numpy
     import onnxruntime
 
-    names = ("boxes", "scores", "most", "iou", "least")
-    limits = [
-        tensor("most", numpy.array([_MOST_FOUND], "<i8")),
-        tensor("least", numpy.array([_LEAST_SCORE], "<f4")),
-    ]
     inputs = [
         value_info("boxes", "<f4", (1, "places", 4)),
         value_info("scores", "<f4", (1, "classes", "places")),
+        value_info("most", "<i8", (1,)),
         value_info("iou", "<f4", (1,)),
+        value_info("least", "<f4", (1,)),
     ]
-    content = graph(
-        "suppression",
-        [node("NonMaxSuppression", names, ("kept",), "suppression", {})],
-        limits,
-        inputs,
-        [value_info("kept", "<i8", ("kept", 3))],
-    )
+    names = ("boxes", "scores", "most", "iou", "least")
+    operation = node("NonMaxSuppression", names, ("kept",), "suppression", {})
+    output = value_info("kept", "<i8", ("kept", 3))
+    content = graph("suppression", [operation], [], inputs, [output])
     options = onnxruntime.SessionOptions()
     # Its other threads would stay beside the workers that are measured.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -211,12 +204,8 @@ def _class_precision(truth: Sequence[Boxes], found: Sequence[Boxes], kind: int) 
         is_real, is_found = real.classes == kind, image.classes == kind
         order = numpy.argsort(-image.scores[is_found], kind="stable")[:_MOST_DETECTIONS]
         crowd = real.is_crowd[is_real]
-        # Regions of a crowd come last: a detection takes a box of its own if it can.
-        last = numpy.argsort(crowd, kind="stable")
-        overlaps = intersections(
-            image.corners[is_found][order], real.corners[is_real][last], crowd[last]
-        )
-        hit, is_ignored = _match(overlaps, crowd[last])
+        overlaps = _overlaps(image.corners[is_found][order], real.corners[is_real], crowd)
+        hit, is_ignored = _match(overlaps, crowd)
         scores.append(image.scores[is_found][order])
         hits.append(hit)
         ignored.append(is_ignored)
@@ -236,7 +225,7 @@ def _class_precision(truth: Sequence[Boxes], found: Sequence[Boxes], kind: int) 
     return averages
 
 
-def intersections(
+def _overlaps(
     boxes: "NDArray[Any]", others: "NDArray[Any]", is_crowd: "NDArray[Any]"
 ) -> "NDArray[Any]":
     """Return the intersection over the union of each pair, shape (boxes, others).
@@ -261,7 +250,7 @@ def _match(
     """Return which detections are hits, and which do not count, at each of ``_IOUS``.
 
     Args:
-        overlaps: Detections, the surest first, by true boxes, crowds last.
+        overlaps: Detections, the surest first, by true boxes.
     """
     import numpy
 
@@ -325,7 +314,8 @@ def read_boxes(
     ) as error:
         raise UserError(
             f"{labels} has no labels of boxes ({error})",
-            "give COCO JSON, or a folder of YOLO text: class, x, y, width and height per line",
+            "give COCO JSON, or a folder of YOLO text: per line a class, and x, y, width and height"
+            " or the points of a polygon",
         ) from None
 
 
@@ -352,7 +342,11 @@ def _coco_boxes(
 
 
 def _yolo_boxes(text: Path, image: Path, side: tuple[int, int], how: Preprocess) -> Boxes:
-    """Return the boxes of one text file, as shares of the image; without a file there are none."""
+    """Return the boxes of one text file, as shares of the image; without a file there are none.
+
+    A line of more numbers is the polygon of a mask; its box is the one around it.
+    """
+    import numpy
     from PIL import Image
 
     with Image.open(image) as opened:
@@ -362,11 +356,15 @@ def _yolo_boxes(text: Path, image: Path, side: tuple[int, int], how: Preprocess)
     if exists(text):
         lines = read_regular(text, _MOST_TEXT_BYTES).decode().splitlines()
     for line in filter(str.strip, lines):
-        number, x, y, wide, high = line.split()[:5]
-        centre = (float(x) * size[0], float(y) * size[1])
-        half = (float(wide) * size[0] / 2, float(high) * size[1] / 2)
-        low, top = centre[0] - half[0], centre[1] - half[1]
-        corners.append((low, top, centre[0] + half[0], centre[1] + half[1]))
+        number, *values = line.split()
+        if len(values) < _BOX or len(values) % 2:
+            raise ValueError(f"{text.name} has a line of {len(values)} numbers after the class")
+        points = numpy.array(values, "f8").reshape(-1, 2) * size
+        low, high = points.min(axis=0), points.max(axis=0)
+        if len(values) == _BOX:
+            centre, extent = points
+            low, high = centre - extent / 2, centre + extent / 2
+        corners.append((*low, *high))
         classes.append(int(number))
     return _boxes(corners, classes, [False] * len(classes), frame_of(size, side, how))
 
@@ -441,21 +439,15 @@ def _score(
     if task.name == "segment":
         return TaskScore(measure="mIoU", score=mean_overlap(expected, given))
     reference, found = detections(expected, task), detections(given, task)
-    if truth is None:
-        agreed = mean_precision([_shown(image) for image in reference], found)
-        if agreed is None:
-            return None
-        return TaskScore(measure="mAP", score=agreed[0], map50=agreed[1])
-    own, best = mean_precision(truth, found), mean_precision(truth, reference)
-    if own is None or best is None:
+    real = [_shown(image) for image in reference] if truth is None else truth
+    own = mean_precision(real, found)
+    if own is None:
         return None
-    return TaskScore(
-        measure="mAP",
-        score=own[0],
-        map50=own[1],
-        reference=best[0],
-        reference_map50=best[1],
-    )
+    score = TaskScore(measure="mAP", score=own[0], map50=own[1])
+    best = None if truth is None else mean_precision(truth, reference)
+    if best is None:
+        return score
+    return score.model_copy(update={"reference": best[0], "reference_map50": best[1]})
 
 
 def _shown(image: Boxes) -> Boxes:
@@ -474,18 +466,17 @@ def mean_overlap(expected: "Sequence[NDArray[Any]]", given: "Sequence[NDArray[An
     for want, got in zip(expected, given, strict=True):
         if want.ndim != 4:
             continue
-        axis = 3 if want.shape[1] == want.shape[2] != want.shape[3] else 1
-        if want.shape[axis] > _MOST_MAPS:
+        real, found = as_channels(want), as_channels(got)
+        classes = real.shape[2]
+        if classes > _MOST_MAPS:
             continue
-        if want.shape[axis] == 1:
+        if classes == 1:
             # One class and the background; a probability, or a score around 0.
             limit = 0.5 if want.min() >= 0 else 0.0
-            real, found = (want > limit).reshape(-1), (got > limit).reshape(-1)
-            classes = 2
+            real, found, classes = real > limit, found > limit, 2
         else:
-            real, found = want.argmax(axis).reshape(-1), got.argmax(axis).reshape(-1)
-            classes = want.shape[axis]
-        table = numpy.bincount(real * classes + found, minlength=classes**2)
+            real, found = real.argmax(axis=2), found.argmax(axis=2)
+        table = numpy.bincount(real.ravel() * classes + found.ravel(), minlength=classes**2)
         table = table.reshape(classes, classes)
         union = table.sum(0) + table.sum(1) - table.diagonal()
         return float((table.diagonal()[union > 0] / union[union > 0]).mean())
