@@ -5,7 +5,7 @@ stay below 1. So each channel has its own error, against its own spread.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -22,15 +22,27 @@ _FEW_VALUES = 64
 class ChannelErrors(NamedTuple):
     """Root mean squares by channel, in the unit of the output; each has shape (channels,).
 
-    ``spread`` is that of the reference over the inputs: the mean of each position over the inputs
-    is taken out. ``given_spread`` is that of the outputs that are judged. ``rounding`` is the error
-    that weights rounded to bf16 make.
+    ``size`` and ``spread`` are those of the reference. For the spread over the inputs, the mean of
+    each position over the inputs is taken out. ``given_spread`` is that of the outputs that are
+    judged. ``rounding`` is the error that weights rounded to bf16 make. ``largest`` is the largest
+    error of the ``values`` in all channels.
     """
 
+    size: "NDArray[Any]"
     spread: "NDArray[Any]"
     given_spread: "NDArray[Any]"
     error: "NDArray[Any]"
     rounding: "NDArray[Any]"
+    largest: float
+    values: int
+
+    @property
+    def relative(self) -> float:
+        """The norm of the error over that of the reference, of all channels together."""
+        size, error = (math.hypot(*values) for values in (self.size, self.error))
+        if size == 0:
+            return float(error > 0)
+        return error / size
 
 
 def channel_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -82,6 +94,7 @@ def channel_errors(
         for one in (want, got)
     )
     size, spread, given_spread, error, rounding = numpy.zeros((5, channels))
+    largest = 0.0
     # One input at a time: in double precision, a data set would take twice its memory.
     for number in range(inputs):
         row = want[number].astype("f8")
@@ -90,7 +103,9 @@ def channel_errors(
         size += (row**2).sum(axis=0)
         spread += ((row - mean) ** 2).sum(axis=0)
         given_spread += (numpy.where(counts, got[number] - given_mean, 0.0) ** 2).sum(axis=0)
-        error += (numpy.where(counts, got[number] - row, 0.0) ** 2).sum(axis=0)
+        off = numpy.where(counts, got[number] - row, 0.0)
+        error += (off**2).sum(axis=0)
+        largest = max(largest, float(abs(off).max(initial=0.0)))
         if other is not None:
             off = numpy.nan_to_num(other[number] - row, posinf=0.0, neginf=0.0)
             rounding += (off**2).sum(axis=0)
@@ -104,7 +119,7 @@ def channel_errors(
     else:
         rounding = _usual(numpy.sqrt(rounding / count), spread)
         rounding = numpy.maximum(rounding, size * _LEAST_ROUNDING)
-    return ChannelErrors(spread, given_spread, error, rounding)
+    return ChannelErrors(size, spread, given_spread, error, rounding, largest, want.size)
 
 
 def _usual(rounding: "NDArray[Any]", spread: "NDArray[Any]") -> "NDArray[Any]":
@@ -162,30 +177,18 @@ def difference_by_channel(first: "NDArray[Any]", now: "NDArray[Any]") -> float:
     return min(1.0, float((off[differs] / numpy.maximum(size[differs], least)).max()))
 
 
-def ranges(numbers: Iterable[int]) -> str:
+def ranges(numbers: "Sequence[int] | NDArray[Any]") -> str:
     """Return numbers in ascending order as ranges, the first of them if there are many.
 
     >>> ranges([4, 5, 6, 9])
     '4-6, 9'
     """
-    texts: list[str] = []
-    for begin, end in _runs(numbers):
-        if len(texts) == _SHOWN_RANGES:
-            return ", ".join([*texts, "…"])
-        texts.append(str(begin) if begin == end else f"{begin}-{end}")
+    import numpy
+
+    ends = numpy.flatnonzero(numpy.diff(numbers) > 1) + 1
+    texts = []
+    for run in numpy.split(numpy.asarray(numbers), ends)[:_SHOWN_RANGES]:
+        texts.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    if len(ends) >= _SHOWN_RANGES:
+        texts.append("…")
     return ", ".join(texts)
-
-
-def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last of each run of numbers that follow each other."""
-    begin: int | None = None
-    end = 0
-    for number in numbers:
-        if begin is None:
-            begin = number
-        elif number != end + 1:
-            yield begin, end
-            begin = number
-        end = number
-    if begin is not None:
-        yield begin, end

@@ -23,7 +23,14 @@ from ..backends.engine_cache import EngineCache
 from ..files import read_regular, write_atomic
 from ..models.data_sets import load_archive
 from ..paths import exists
-from .channels import as_channels, channel_errors, difference_by_channel, not_by_chance, ranges
+from .channels import (
+    ChannelErrors,
+    as_channels,
+    channel_errors,
+    difference_by_channel,
+    not_by_chance,
+    ranges,
+)
 
 if TYPE_CHECKING:
     import numpy
@@ -325,29 +332,29 @@ def compare(
     if [output.shape for output in expected] != [output.shape for output in given]:
         shapes = f"its outputs have the shapes {_shapes(given)}, the reference {_shapes(expected)}"
         return OutputCheck(verdict="wrong", reason=shapes, limit=limit)
-    worst_error, largest_error = 0.0, 0.0
+    others: Sequence[NDArray[Any] | None] = [None] * len(expected)
+    if rounded is not None and [one.shape for one in rounded] == [one.shape for one in expected]:
+        others = rounded
+    errors = []
     same_classes, classified = 0, 0
-    for want, got in zip(expected, given, strict=True):
-        want, got = want.astype("f8"), got.astype("f8")
+    for want, got, other in zip(expected, given, others, strict=True):
         broken = int(numpy.count_nonzero(numpy.isfinite(want) & ~numpy.isfinite(got)))
         if broken:
             count = f"{broken} of {got.size} numbers are NaN or infinite"
             return OutputCheck(verdict="wrong", reason=count, limit=limit)
-        both = numpy.isfinite(want) & numpy.isfinite(got)
-        worst_error = max(worst_error, _relative_error(want[both], got[both]))
-        off = numpy.abs(got[both] - want[both])
-        largest_error = max(largest_error, float(numpy.max(off, initial=0.0)))
+        errors.append(channel_errors(want, got, other))
         if want.ndim == 2 and want.shape[1] >= _FEWEST_CLASSES:
             same = want.argmax(axis=1) == got.argmax(axis=1)
             same_classes += int(numpy.count_nonzero(same))
             classified += want.shape[0]
-    channels = _judge_channels(expected, given, precision, rounded, tolerance)
+    worst_error = max((found.relative for found in errors), default=0.0)
+    channels = _judge_channels(errors, precision, tolerance)
     verdict, reason = _verdict(channels, worst_error, limit)
     return OutputCheck(
         verdict=verdict,
         reason=reason,
         relative_error=worst_error,
-        largest_error=largest_error,
+        largest_error=max((found.largest for found in errors), default=0.0),
         top1_agreement=same_classes / classified if classified else None,
         limit=limit,
         channels=channels,
@@ -372,28 +379,20 @@ def _verdict(
 
 
 def _judge_channels(
-    expected: "list[NDArray[Any]]",
-    given: "list[NDArray[Any]]",
-    precision: Computed,
-    rounded: "list[NDArray[Any]] | None",
-    tolerance: float | None,
+    errors: Sequence[ChannelErrors], precision: Computed, tolerance: float | None
 ) -> ChannelCheck:
     """Judge each channel of each output by the limits of a precision."""
     import numpy
 
     share = LIMITS[precision].channel if tolerance is None else tolerance
-    if rounded is not None and [one.shape for one in rounded] != [one.shape for one in expected]:
-        rounded = None
     channels = judged = wrong = 0
     worst: float | None = None
     wrong_names: list[str] = []
     unjudged_names: list[str] = []
-    for number, (want, got) in enumerate(zip(expected, given, strict=True)):
-        other = None if rounded is None else rounded[number]
-        found = channel_errors(want, got, other)
+    for number, found in enumerate(errors, start=1):
         step = _ROUNDINGS_PER_STEP * (LIMITS[precision].rounding * found.rounding + _LEAST_STEP)
         is_judged = found.spread >= _LEAST_STEPS * step
-        spread = not_by_chance(found.spread, want.size)
+        spread = not_by_chance(found.spread, found.values)
         is_off = found.error > share * spread + step
         is_flat = found.given_spread < _FLAT_SHARE * found.spread
         is_wrong = is_judged & (is_off | is_flat)
@@ -401,13 +400,11 @@ def _judge_channels(
         judged += int(numpy.count_nonzero(is_judged))
         wrong += int(numpy.count_nonzero(is_wrong))
         if is_judged.any():
-            errors = found.error[is_judged] / found.spread[is_judged]
-            worst = max(worst or 0.0, float(errors.max()))
+            shares = found.error[is_judged] / found.spread[is_judged]
+            worst = max(worst or 0.0, float(shares.max()))
         for names, are_named in ((wrong_names, is_wrong), (unjudged_names, ~is_judged)):
             if are_named.any():
-                names.append(
-                    f"output {number + 1}: {ranges(numpy.flatnonzero(are_named).tolist())}"
-                )
+                names.append(f"output {number}: {ranges(numpy.flatnonzero(are_named))}")
     return ChannelCheck(
         channels=channels,
         judged=judged,
@@ -420,17 +417,6 @@ def _judge_channels(
 
 def _shapes(outputs: "Sequence[NDArray[Any]]", separator: str = " ") -> str:
     return separator.join(str(output.shape) for output in outputs)
-
-
-def _relative_error(expected: "NDArray[Any]", given: "NDArray[Any]") -> float:
-    """Return the norm of the difference of finite numbers over that of the expected ones."""
-    import numpy
-
-    size = float(numpy.linalg.norm(expected))
-    error = float(numpy.linalg.norm(given - expected))
-    if size == 0:
-        return float(error > 0)
-    return error / size
 
 
 def count_right(
