@@ -16,7 +16,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from tegrascope.collectors.backends.base import make_varied
-from tegrascope.collectors.models.data_sets import DataSet, InputSpec
+from tegrascope.collectors.models.data_sets import DataSet, InputSpec, placed
 from tegrascope.collectors.worker.outputs import OutputCheck
 from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.inference.calibration import Preprocess
@@ -26,7 +26,6 @@ from tegrascope.workbench.bench.tasks import (
     Boxes,
     ModelTask,
     detections,
-    frame_of,
     judge,
     mean_overlap,
     mean_precision,
@@ -254,7 +253,7 @@ def test_letterbox_keeps_the_sides_and_fills_with_grey(photographs):
     assert (wide[:, :24] == 114).all() and (wide[:, 72:] == 114).all()
     assert (wide[:, 24:72, :5] == 0).all()
     assert (high[:, :, :24] == 114).all() and (high[:, :5, 24:72] == 0).all()
-    assert frame_of((200, 100), (96, 96), Preprocess(letterbox=True)).offset == (0, 24)
+    assert placed((200, 100), (96, 96), Preprocess(letterbox=True)) == ((96, 48), (0, 24))
 
 
 def test_the_middle_of_an_odd_image_is_cut_where_labels_lie(tmp_path):
@@ -265,10 +264,10 @@ def test_the_middle_of_an_odd_image_is_cut_where_labels_lie(tmp_path):
     data = DataSet(tmp_path, {"x": InputSpec("float32", (1, 3, 96, 96))}, how)
     (batch,) = data.batches()
     bright = batch.arrays["x"][0, 0] == 1
-    frame = frame_of((199, 99), (96, 96), how)
-    assert frame.scale == (1, 1)
-    assert numpy.flatnonzero(bright.any(0))[0] == 60 + frame.offset[0]
-    assert numpy.flatnonzero(bright.any(1))[0] == 10 + frame.offset[1]
+    size, offset = placed((199, 99), (96, 96), how)
+    assert size == (199, 99)
+    assert numpy.flatnonzero(bright.any(0))[0] == 60 + offset[0]
+    assert numpy.flatnonzero(bright.any(1))[0] == 10 + offset[1]
 
 
 def test_a_polygon_of_yolo_has_the_box_around_it(photographs):

@@ -272,23 +272,6 @@ def _match(
 # --- labels ---------------------------------------------------------------------------------------
 
 
-class Frame(NamedTuple):
-    """How pixels of an image become pixels of an input: ``x * scale + offset``, per axis."""
-
-    scale: tuple[float, float]
-    offset: tuple[float, float]
-
-
-def frame_of(size: tuple[int, int], side: tuple[int, int], how: Preprocess) -> Frame:
-    """Return where an image lies in an input.
-
-    Args:
-        size: Width and height of the image; ``side`` those of the input.
-    """
-    scaled, offset = placed(size, side, how)
-    return Frame((scaled[0] / size[0], scaled[1] / size[1]), offset)
-
-
 def read_boxes(
     labels: Path, inputs: Sequence[Path], side: tuple[int, int], how: Preprocess
 ) -> list[Boxes]:
@@ -334,11 +317,12 @@ def _coco_boxes(
         raise ValueError(f"no image {missing[0]} in it")
     for path in inputs:
         image = images[path.name]
-        frame = frame_of((image["width"], image["height"]), side, how)
+        size = (image["width"], image["height"])
         rows = by_image[image["id"]]
         corners = [(x, y, x + wide, y + high) for x, y, wide, high in (one["bbox"] for one in rows)]
         classes = [classes_by_id[one["category_id"]] for one in rows]
-        yield _boxes(corners, classes, [bool(one.get("iscrowd", 0)) for one in rows], frame)
+        crowd = [bool(one.get("iscrowd", 0)) for one in rows]
+        yield _boxes(corners, classes, crowd, size, placed(size, side, how))
 
 
 def _yolo_boxes(text: Path, image: Path, side: tuple[int, int], how: Preprocess) -> Boxes:
@@ -366,13 +350,22 @@ def _yolo_boxes(text: Path, image: Path, side: tuple[int, int], how: Preprocess)
             low, high = centre - extent / 2, centre + extent / 2
         corners.append((*low, *high))
         classes.append(int(number))
-    return _boxes(corners, classes, [False] * len(classes), frame_of(size, side, how))
+    crowd = [False] * len(classes)
+    return _boxes(corners, classes, crowd, size, placed(size, side, how))
 
 
 def _boxes(
-    corners: Sequence[Sequence[float]], classes: Sequence[int], crowd: Sequence[bool], frame: Frame
+    corners: Sequence[Sequence[float]],
+    classes: Sequence[int],
+    crowd: Sequence[bool],
+    size: tuple[int, int],
+    place: tuple[tuple[int, int], tuple[int, int]],
 ) -> Boxes:
-    """Return boxes of pixels of the image; raise ``ValueError`` for what cannot be counted."""
+    """Return boxes of pixels of the image; raise ``ValueError`` for what cannot be counted.
+
+    Args:
+        size: Width and height of the image; ``place`` is what ``placed`` returns for it.
+    """
     import numpy
 
     if len(corners) > _MOST_BOXES:
@@ -382,7 +375,9 @@ def _boxes(
     values = numpy.array(corners, "f8").reshape(-1, 4)
     if not numpy.isfinite(values).all():
         raise ValueError("a box that is not finite")
-    values = values * (*frame.scale, *frame.scale) + (*frame.offset, *frame.offset)
+    (wide, high), offset = place
+    scale = (wide / size[0], high / size[1])
+    values = values * (*scale, *scale) + (*offset, *offset)
     ones = numpy.ones(len(values))
     return Boxes(values, numpy.array(classes, int), ones, numpy.array(crowd, bool))
 
