@@ -20,7 +20,7 @@ from tegrascope.daemon.settings.config import Config, Otlp, Workload
 from tegrascope.daemon.settings.file import read_settings
 from tegrascope.parsers.inference.servers import KNOWN_COUNTERS
 from tegrascope.workbench.cli import make_parser
-from tegrascope.workbench.doctor.software import TEGRASTATS
+from tegrascope.workbench.doctor.software import TEGRASTATS, judge_cuda_python
 from tests.pages import PAGES, README, ROOT, blocks, own_commands
 from tools import metrics_page, published_page
 
@@ -135,6 +135,15 @@ def test_no_page_or_remedy_installs_from_an_index_where_it_is_not():
         )
         assert found is None, (path, found)
         assert "pypi.org/project/tegrascope" not in text, path
+
+
+def test_pages_install_the_binding_that_doctor_names():
+    """For each JetPack on which the Python of the system is new enough."""
+    for l4t in ("36.4.3", "39.2"):
+        finding = judge_cuda_python({}, l4t, needed=True)
+        (binding,) = re.findall(r"'(cuda-python\S*)'", finding.remedy or "")
+        for page in ("README.md", "docs/service.md"):
+            assert f"'{binding}'" in (ROOT / page).read_text(encoding="utf-8")
 
 
 def test_image_gets_every_file_that_the_package_needs():

@@ -11,6 +11,7 @@ from tegrascope.daemon.settings.config import Config
 from tegrascope.workbench.doctor.findings import Context
 
 ORIN = "nvidia,p3737-0000+p3701-0005\0nvidia,p3701-0005\0nvidia,tegra234\0"
+NX = "nvidia,p3768-0000+p3767-0000\0nvidia,p3767-0000\0nvidia,tegra234\0"
 NANO = "nvidia,p3768-0000+p3767-0005\0nvidia,p3767-0005\0nvidia,tegra234\0"
 GIB = 1 << 30
 MEMORY = HostMemory(64 * GIB, 48 * GIB, 32 * GIB)

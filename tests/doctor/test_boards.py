@@ -17,7 +17,7 @@ from tegrascope.workbench.commands.doctor import GROUPS, as_document, as_lines, 
 from tegrascope.workbench.doctor.findings import Finding
 from tests.fakes.processes import Stopwatch
 
-from .boards import GIB, GOOD_TENSORRT, NANO, NO_TENSORRT, Played, Tree, context, orin
+from .boards import GIB, GOOD_TENSORRT, NANO, NO_TENSORRT, NX, ORIN, Played, Tree, context, orin
 
 CAPTURES, FAKES = (Path(__file__).parents[1] / name for name in ("captures", "fakes"))
 DLA_WORKLOAD = {"name": "w", "model": "builtin:resnet50", "device": "dla0"}
@@ -157,6 +157,32 @@ def test_orin_nano_without_dla_gets_a_note(tmp_path):
     wanting = by_check(examine(context(tree.machine(), no_dla, workloads=[DLA_WORKLOAD])))
     assert wanting["workload"].blocking
     assert "0 DLA core(s)" in wanting["workload"].message
+
+
+APT_LIST = "/etc/apt/sources.list.d/nvidia-l4t-apt-source.list"
+REPOSITORY = "deb https://repo.download.nvidia.com/jetson/common"
+
+
+def test_orin_nx_is_warned_before_a_jetpack_without_its_dla(tmp_path):
+    """A note by itself; more as soon as apt would make that upgrade."""
+    tree = orin(tmp_path).write("/proc/device-tree/compatible", NX)
+    tree.write(APT_LIST, f"{REPOSITORY} r36.4 main\n# {REPOSITORY} r39.2 main\n")
+    note = by_check(examine(context(tree.machine())))["dla_upgrade"]
+    assert (note.level, note.remedy) == ("note", "stay on JetPack 6")
+    tree.write(APT_LIST, f"{REPOSITORY} r36.4 main\n{REPOSITORY} r39.2 main\n")
+    found = by_check(examine(context(tree.machine())))["dla_upgrade"]
+    assert found.level == "missing"
+    assert found.facts == {"release": "39.2", "file": APT_LIST}
+    assert found.remedy == f"name the release that you have, 36.4.3, in {APT_LIST}"
+
+
+@pytest.mark.parametrize(
+    ("compatible", "release"), [(NX, "39 (release), REVISION: 2.0"), (ORIN, "36 (release)")]
+)
+def test_others_and_a_board_that_was_upgraded_get_no_such_warning(tmp_path, compatible, release):
+    tree = orin(tmp_path).write("/proc/device-tree/compatible", compatible)
+    tree.write("/etc/nv_tegra_release", f"# R{release}, GCID: 1").write(APT_LIST, "deb r39.2\n")
+    assert "dla_upgrade" not in by_check(examine(context(tree.machine())))
 
 
 @pytest.mark.parametrize("libraries", [(), ("cudla",)])

@@ -68,6 +68,14 @@ def test_tensorrt_without_a_dla_names_a_release_that_has_it():
     assert "11.4.1" in (found.remedy or "")
 
 
+def test_tensorrt_11_has_no_dla_for_an_orin_nx():
+    """The driver is not the reason, and the release that AGX Orin gets no remedy."""
+    orin_nx = Board(is_jetson=True, module="Orin NX 16GB", dla_cores=2)
+    found = judge_dla_cores(Capabilities(versions={"tensorrt": "11.4.1"}, dla_cores=0), orin_nx)
+    assert "AGX Orin only" in found.message
+    assert found.remedy == "take JetPack 6 (TensorRT 8.6 to 10.7)"
+
+
 def test_tensorrt_that_should_see_the_dla_points_at_the_driver():
     found = judge_dla_cores(Capabilities(versions={"tensorrt": "10.3.0"}, dla_cores=0), ORIN)
     assert found.level == "missing"

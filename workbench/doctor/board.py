@@ -16,13 +16,16 @@ from ...collectors.paths import is_file
 from ...parsers import signals
 from ...parsers.nvpmodel import PowerMode, largest_mode, mode_of
 from ...parsers.signals import Column, by_name
-from .findings import Check, Context, Finding, Level, docker, uses_tensorrt
+from ...parsers.values import version_numbers
+from .findings import Check, Context, Finding, Level, docker, is_orin_nx, uses_tensorrt
 from .software import DLA_TRACE, NVML_LINE, TEGRASTATS, check_socket
 
 # Machines that cannot be a Jetson.
 _OTHERS = {"x86_64": "a PC or a server (x86_64)", "i686": "a PC (i686)"}
 # Jetson Linux of JetPack 6, the first whose Python (3.10) is new enough.
 _FIRST_OWN_PYTHON = 36
+# Jetson Linux of JetPack 7.0. NVIDIA names no TensorRT from there on with a DLA on Orin NX.
+_FIRST_WITHOUT_DLA = 38
 
 
 def check_board(context: Context) -> Iterator[Finding]:
@@ -328,6 +331,8 @@ _TRACING = "/sys/kernel/tracing"
 _EVENTS = f"{_TRACING}/events/nvdla_ftrace"
 _FIRMWARE = "/sys/kernel/debug/nvdla0/firmware/utilization_rate"
 _ERRORS = re.compile("error|fail|timeout|timed out", re.IGNORECASE)
+_APT_RELEASE = re.compile(r"^[^#\n]*\br(\d+\.\d+)", re.MULTILINE)
+_NO_DLA_AHEAD = "NVIDIA names no TensorRT of JetPack 7 with the DLA of Orin NX"
 _READ_MESSAGES = "sudo dmesg | grep -i nvdla"
 
 
@@ -344,6 +349,7 @@ def check_dla(context: Context) -> Iterator[Finding]:
         yield Check("dla", module_cores=0).note(f"{board.module} has no DLA, only its GPU")
         return
     yield _check_nodes(context, nodes)
+    yield from _check_upgrade(context)
     yield judge_messages(machine.kernel_log())
     yield _check_runtime_power(machine)
     yield _check_events(context)
@@ -376,6 +382,26 @@ def _check_nodes(context: Context, nodes: list[str]) -> Finding:
     if cores is not None:
         message += f"; the module has {cores} core(s)"
     return check.good(message)
+
+
+def _check_upgrade(context: Context) -> Iterator[Finding]:
+    """Warn the owner of an Orin NX before a JetPack whose TensorRT has no DLA for it.
+
+    Source:
+        "Migrating TensorRT from 10.x to 11.x on Jetson/JetPack", edition of TensorRT 11.4.1.
+    """
+    machine, l4t = context.machine, context.board.l4t
+    numbers = version_numbers(l4t or "0")
+    if not is_orin_nx(context.board.module) or numbers[0] >= _FIRST_WITHOUT_DLA:
+        return
+    for path in machine.find("/etc/apt/sources.list.d/nvidia-l4t-apt-source.*"):
+        for release in _APT_RELEASE.findall(machine.text(path) or ""):
+            if version_numbers(release)[0] >= _FIRST_WITHOUT_DLA:
+                check = Check("dla_upgrade", release=release, file=path)
+                message = f"apt is set to Jetson Linux {release}: {_NO_DLA_AHEAD}"
+                yield check.missing(message, f"name the release that you have, {l4t}, in {path}")
+                return
+    yield Check("dla_upgrade").note(f"before an upgrade: {_NO_DLA_AHEAD}", "stay on JetPack 6")
 
 
 def judge_messages(records: Sequence[str] | None) -> Finding:

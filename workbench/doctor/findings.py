@@ -99,6 +99,11 @@ class Board:
     container: str | None = None
 
 
+def is_orin_nx(module: str | None) -> bool:
+    """Return whether a module is an Orin NX of any size."""
+    return module is not None and module.startswith("Orin NX")
+
+
 # Only the kernel of a Jetson makes them; a container may have them without any other trace.
 _JETSON_NODES = ("/dev/nvmap", "/dev/nvhost-*")
 _JETSON_ARCHITECTURE = "aarch64"

@@ -27,7 +27,7 @@ from ...parsers.rails import RailRule
 from ...parsers.records import Sample
 from ...parsers.tegrastats import parse_line
 from ...parsers.values import DLAS, version_numbers
-from .findings import Board, Check, Context, Finding, docker
+from .findings import Board, Check, Context, Finding, docker, is_orin_nx
 
 
 class RootSocket(NamedTuple):
@@ -403,6 +403,8 @@ def judge_dla_cores(capabilities: Capabilities, board: Board) -> Finding:
     """Report whether this TensorRT sees the cores of this module, and if not, why."""
     version = capabilities.versions.get("tensorrt", "")
     is_documented, sentence = explain_dla(version)
+    if is_orin_nx(board.module) and version_numbers(version) >= (11,):
+        is_documented = False
     check = Check(
         "tensorrt_dla",
         cores=capabilities.dla_cores,
@@ -439,7 +441,7 @@ def explain_dla(version: str) -> tuple[bool, str]:
         return False, "TensorRT 11.0 to 11.3 have no DLA"
     if numbers < (11, 4, 1):
         return False, "TensorRT 11.4.0 has the DLA on Windows on Arm only"
-    return True, "TensorRT 11.4.1 and later have the DLA of AGX Orin, for typed models"
+    return True, "TensorRT 11.4.1 and later have the DLA of AGX Orin only, for typed models"
 
 
 def judge_cuda_python(versions: Mapping[str, str | None], l4t: str | None, needed: bool) -> Finding:
