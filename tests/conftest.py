@@ -43,6 +43,7 @@ PROMISES = {
 # Files in which the most time goes, the longest first: each runs in one process.
 LONGEST = (
     "systemd/test_package.py",
+    "systemd/test_fleet_play.py",
     "service/test_daemon.py",
     "results/test_bench_command.py",
     "test_readme.py",

@@ -22,6 +22,7 @@ BOOT = Path(__file__).with_name("boot.sh")
 PROGRAMS = ("systemctl", "systemd-sysusers", "unshare", "nsenter", "dbus-daemon", "ip", "pgrep")
 PACKAGES = "apt install systemd dbus libnss-systemd util-linux iproute2 procps"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SYSTEM_PYTHON = "/usr/bin/python3"
 NAMESPACES = ("mount", "pid", "cgroup", "net", "uts", "ipc")
 
 # As a system-wide installation would look: an interpreter, what is installed, and our checkout.
@@ -61,6 +62,37 @@ def why_not() -> "str | None":
     return None if tried.returncode == 0 else "this machine grants no namespaces"
 
 
+def output(*argv: str) -> str:
+    """Return what a program prints, which must succeed."""
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def why_no_package() -> "str | None":
+    """Say why no package can be built and installed here."""
+    if not shutil.which("dpkg-deb") or not Path(SYSTEM_PYTHON).exists():
+        return "this is no Debian, or it has no Python of its own"
+    if output(SYSTEM_PYTHON, "-c", "import sys; print(sys.version_info >= (3, 10))") != "True":
+        return f"{SYSTEM_PYTHON} is older than 3.10"
+    index = (sys.executable, "-m", "pip", "index", "versions", "cronsim")
+    if subprocess.run(index, capture_output=True, check=False).returncode:
+        return "no package index can be reached"
+    return None
+
+
+def build_package(made: Path) -> "tuple[Path, str, str]":
+    """Build the package for this machine, or skip; return it, its Python and its architecture."""
+    if reason := why_no_package():
+        pytest.skip(reason)
+    python = output(SYSTEM_PYTHON, "-c", "import sys; print('{}.{}'.format(*sys.version_info))")
+    arch = output("dpkg", "--print-architecture")
+    script = str(ROOT / "packaging/deb/build.py")
+    build = [sys.executable, script, "--arch", arch, "--python", python]
+    done = subprocess.run([*build, "-o", str(made)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (package,) = made.glob("*.deb")
+    return package, python, arch
+
+
 class Rig:
     """One booted systemd, its files and its units."""
 
@@ -73,7 +105,7 @@ class Rig:
             binds: Where directories of this machine appear, by their path.
         """
         self.pid = 0
-        self._groups = list(own_groups(f"tegrascope-tests-{os.getpid()}"))
+        self._groups = list(own_groups(f"tegrascope-tests-{os.getpid()}-{directory.name}"))
         space = directory / "rig"
         space.mkdir()
         flags = [f"--{name}" for name in NAMESPACES]

@@ -1,7 +1,6 @@
 """The Debian package on a running system: installed, run, upgraded, removed, purged."""
 
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,10 +11,9 @@ import pytest
 from tests.fakes.models import write_chain
 from tests.fakes.shims import write_shims
 
-from .conftest import ROOT, TEGRASTATS
+from .conftest import ROOT, TEGRASTATS, build_package, output
 
 UNIT = "tegrascope.service"
-PYTHON = "/usr/bin/python3"
 VENV = "/usr/lib/tegrascope/venv"
 CONFIG = """
 workloads:
@@ -26,35 +24,11 @@ NOT_OURS = ("/var/lib/dpkg", "/var/lib/systemd", "/var/cache/ldconfig", "/run/sy
 ACCOUNTS = ("/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/.pwd.lock")
 
 
-def output(*argv: str) -> str:
-    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def why_not() -> "str | None":
-    """Say why no package can be built and installed here."""
-    if not shutil.which("dpkg-deb") or not Path(PYTHON).exists():
-        return "this is no Debian, or it has no Python of its own"
-    if output(PYTHON, "-c", "import sys; print(sys.version_info >= (3, 10))") != "True":
-        return f"{PYTHON} is older than 3.10"
-    index = (sys.executable, "-m", "pip", "index", "versions", "cronsim")
-    if subprocess.run(index, capture_output=True, check=False).returncode:
-        return "no package index can be reached"
-    return None
-
-
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two packages for this machine: the present version, and one that comes after it."""
-    if reason := why_not():
-        pytest.skip(reason)
     made = tmp_path_factory.mktemp("packages")
-    python = output(PYTHON, "-c", "import sys; print('{}.{}'.format(*sys.version_info))")
-    arch = output("dpkg", "--print-architecture")
-    script = str(ROOT / "packaging/deb/build.py")
-    build = [sys.executable, script, "--arch", arch, "--python", python]
-    done = subprocess.run([*build, "-o", str(made)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (first,) = made.glob("*.deb")
+    first, python, arch = build_package(made)
     tree = made / "tree"
     output("dpkg-deb", "-R", str(first), str(tree))
     control = tree / "DEBIAN/control"
