@@ -13,7 +13,7 @@ PIP := PIP_PROGRESS_BAR=off $(BIN)/python -m pip --disable-pip-version-check --n
 # Of what pip prints: what takes long on a slow line, and that it is there.
 PROGRESS := sed -un -e 's/^ *Downloading \(.*\/\)*\([A-Za-z0-9_.]*\)-.* (\([0-9.]* MB\)).*/  \2 \3/p' \
   -e 's/^Installing collected packages.*/  all is here, and is unpacked/p'
-SOURCES := $(wildcard *.py) parsers collectors daemon workbench tests packaging tools
+SOURCES := $(wildcard *.py) parsers collectors daemon workbench tests packaging tools docs/works-with
 
 .PHONY: run test test-system check dev format lint types imports doctest golden dashboards docs schemas fleet bench coverage-campaign live-truth server-truth energy-truth screenshots deb release clean
 

@@ -6,6 +6,9 @@ recorded lines by ``tegrascope correlate``. Printed are the true energy of the r
 tegrascope and that of AIPerf. The status is 1 if tegrascope's is off by more than a hundredth, if
 the truth is outside its interval, or if AIPerf shows no energy.
 
+With ``--plugin`` AIPerf reads it by our plug-in, which has to be installed beside it:
+``pip install ./docs/works-with/aiperf``.
+
 ``pip install aiperf`` takes 1 GB, so give it an environment of its own. Without the program nothing
 is run, and the status is 0.
 """
@@ -129,17 +132,20 @@ class _Chat(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def profile(aiperf: str, folder: Path, server: str, page: str, arguments: tuple[str, ...]) -> Path:
+def profile(
+    aiperf: str, folder: Path, server: str, url: str, has_plugin: bool, arguments: tuple[str, ...]
+) -> Path:
     """Run AIPerf and return its export of requests, or end with its log."""
+    source = "tegrascope" if has_plugin else f"{url}metrics/dcgm"
     tokenizer, export = folder / "tokenizer", folder / "aiperf"
     python = Path(aiperf).resolve().parent / "python"
     subprocess.run([python, "-c", _TOKENIZER, tokenizer], check=True, capture_output=True)
     command = [
         *(aiperf, "profile", "--model", "m", "--url", server, "--endpoint-type", "chat"),
         *("--streaming", "--tokenizer", tokenizer.name, "--isl", "16"),
-        *("--gpu-telemetry", page, "--artifact-dir", str(export), "--ui", "none", *arguments),
+        *("--gpu-telemetry", source, "--artifact-dir", str(export), "--ui", "none", *arguments),
     ]
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120"}
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "TEGRASCOPE_URL": url}
     ran = subprocess.run(
         command, capture_output=True, text=True, env=environment, cwd=folder, timeout=900
     )
@@ -151,13 +157,13 @@ def profile(aiperf: str, folder: Path, server: str, page: str, arguments: tuple[
 
 @contextmanager
 def reading(folder: Path, board: Board) -> Iterator[str]:
-    """Run a daemon on the lines of a board; its page for AIPerf is given."""
+    """Run a daemon on the lines of a board; its address is given."""
     config = folder / "tegrascope.yaml"
     telemetry = f"telemetry: {{source: stream, stream: {{path: {board.pipe}}}}}"
     config.write_text(f"{telemetry}\nhttp: {{compatibility: [dcgm]}}\n", encoding="utf-8")
     daemon = Daemon(config, folder / "state")
     try:
-        yield f"{daemon.url}metrics/dcgm"
+        yield daemon.url
     finally:
         daemon.stop(signal.SIGTERM)
 
@@ -198,14 +204,15 @@ def is_right(name: str, truth: float, found: dict[str, float]) -> bool:
     return abs(error) <= MOST_WRONG and found["low"] <= truth <= found["high"]
 
 
-def measure(aiperf: str, board_name: str, arguments: tuple[str, ...]) -> bool:
+def measure(aiperf: str, board_name: str, has_plugin: bool, arguments: tuple[str, ...]) -> bool:
     """Run one benchmark; return whether the figures are right."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         board = Board(folder, board_name)
         try:
-            with reading(folder, board) as page:
-                export = profile(aiperf, folder, ChatServer(board.load).url, page, arguments)
+            with reading(folder, board) as url:
+                server = ChatServer(board.load).url
+                export = profile(aiperf, folder, server, url, has_plugin, arguments)
         finally:
             board.stop()
         document = paired(folder, board.log, export)
@@ -228,6 +235,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--aiperf", default=shutil.which("aiperf"), help="path of the program")
     parser.add_argument("--board", default="orin-nx-16gb", help="simulated board")
+    parser.add_argument(
+        "--plugin", action="store_true", help="read by the plug-in of docs/works-with/aiperf"
+    )
     options = parser.parse_args()
     if options.aiperf is None:
         print("skipped: there is no aiperf here; pip install aiperf, or give --aiperf PATH")
@@ -235,7 +245,7 @@ def main() -> int:
     right = []
     for name, arguments in BENCHMARKS.items():
         print(f"{name}:", flush=True)
-        right.append(measure(options.aiperf, options.board, arguments))
+        right.append(measure(options.aiperf, options.board, options.plugin, arguments))
     return 0 if all(right) else 1
 
 

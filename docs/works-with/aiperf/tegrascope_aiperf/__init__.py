@@ -1,0 +1,1 @@
+"""A telemetry collector for AIPerf: the power and energy of a whole Jetson."""
