@@ -5,6 +5,7 @@ three classes have stand-ins here, unless it is installed.
 """
 
 import asyncio
+import base64
 import contextlib
 import http.server
 import importlib.util
@@ -28,6 +29,7 @@ __all__ = ["start"]
 
 FILES = ROOT / "docs/works-with"
 SIMULATED = "telemetry: {source: simulator, interval: 250ms}\n"
+USER = f"Basic {base64.b64encode(b'prometheus:se@cret').decode()}"
 EVENTS = 'tegra_throttle_events_total{{kind="{kind}"}} {count}\n'
 ACTIVE = 'tegra_throttle_active{{kind="{kind}"}} {active}\n'
 
@@ -106,7 +108,8 @@ def show(pages: Pages, count: int = 0, active: int = 0, kind: str = "oc1") -> No
     pages.texts.setdefault("/api/v1/series", json.dumps({"parts": []}))
 
 
-def test_pass_in_which_the_kernel_counted_an_event_is_throttled(pages, load, capsys):
+def test_pass_in_which_the_kernel_counted_an_event_is_throttled(pages, load, capsys, monkeypatch):
+    monkeypatch.setenv("TEGRASCOPE_URL", f"http://prometheus:se%40cret@{pages.address}")
     watch = load("single-artifact-benchmarking", "clock_watch")
     show(pages, count=3)
     with watch.ThrottleMonitor() as monitor:
@@ -114,6 +117,7 @@ def test_pass_in_which_the_kernel_counted_an_event_is_throttled(pages, load, cap
         show(pages, count=4)
         assert monitor.did_throttle()
     assert "throttled: oc1" in capsys.readouterr().out
+    assert set(pages.headers) == {USER}
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 0), (0, 1)])
@@ -237,7 +241,7 @@ def test_power_for_aiperf_is_the_mean_between_two_readings(pages, collector, mon
     )
     assert made.records[0].gpu_model_name == "orin (whole module)"
     assert made.records[0].telemetry_source_url == f"http://{pages.address}"
-    assert pages.headers[0] == "Basic cHJvbWV0aGV1czpzZUBjcmV0"
+    assert pages.headers[0] == USER
 
 
 def test_what_the_board_cannot_say_is_an_error_for_aiperf(pages, collector, monkeypatch):
@@ -300,9 +304,10 @@ def ros2top(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def nodes(ros2top: Path, load, pages: Pages, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Its monitor with ours, of two nodes: of this process, and of one that sleeps."""
+    monkeypatch.setenv("TEGRASCOPE_URL", f"http://{pages.address}")
     monkeypatch.syspath_prepend(str(ros2top))
     ours = load("ros2top", "ros2top_tegrascope")
-    monitor = ours.DlaNodes(ours.Status(f"http://{pages.address}"), auto_discovery=False)
+    monitor = ours.DlaNodes(ours.Status(), auto_discovery=False)
     with subprocess.Popen(["sleep", "600"]) as other:
         import psutil
 

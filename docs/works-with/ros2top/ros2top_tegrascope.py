@@ -6,16 +6,20 @@ which DLA, from the driver's trace. This adds it behind the name of the node, an
 whole GPU to the bars above.
 
 The daemon needs ``telemetry: {processes: {}, dla_trace: …}``. Its address is in
-``TEGRASCOPE_URL``, http://127.0.0.1:9754 by default.
+``TEGRASCOPE_URL``, http://127.0.0.1:9754 by default, or https://USER:PASSWORD@robot:9754 with the
+authority of its certificate in ``TEGRASCOPE_CA_FILE``.
 """
 
+import base64
 import json
 import os
+import ssl
 import sys
 import time
 import urllib.request
 from collections import Counter
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import psutil
 from ros2top import NodeMonitor, run_ui
@@ -28,12 +32,26 @@ MARK = "  ["
 MIB = 1 << 20
 
 
+def open_page(path):
+    """Return the open answer of the daemon, by the address, the user and the authority given."""
+    address = urlsplit(os.environ.get("TEGRASCOPE_URL", DEFAULT_URL))
+    request = urllib.request.Request(
+        f"{address.scheme}://{address.netloc.rpartition('@')[2]}{path}"
+    )
+    if address.username:
+        user = f"{unquote(address.username)}:{unquote(address.password or '')}"
+        request.add_header("Authorization", f"Basic {base64.b64encode(user.encode()).decode()}")
+    context = None
+    if address.scheme == "https":
+        context = ssl.create_default_context(cafile=os.environ.get("TEGRASCOPE_CA_FILE"))
+    return urllib.request.urlopen(request, timeout=ANSWER_SECONDS, context=context)
+
+
 class Status:
     """The daemon's present state, asked for once per second at most; empty without an answer."""
 
-    def __init__(self, url):
-        """Take the address; nothing is asked yet."""
-        self._url = url
+    def __init__(self):
+        """Begin with nothing."""
         self._asked_at = -ASKED_EVERY_SECONDS
         self._answer = {}
 
@@ -43,9 +61,7 @@ class Status:
         if now - self._asked_at >= ASKED_EVERY_SECONDS:
             self._asked_at, self._answer = now, {}
             try:
-                with urllib.request.urlopen(
-                    f"{self._url}/api/v1/status", timeout=ANSWER_SECONDS
-                ) as answer:
+                with open_page("/api/v1/status") as answer:
                     self._answer = json.loads(answer.read(ANSWER_BYTES))
             except (OSError, ValueError):
                 pass  # A daemon that does not answer leaves the columns of ros2top as they are.
@@ -150,7 +166,7 @@ class DlaNodes(NodeMonitor):
 
 def main():
     """Run ros2top's screen."""
-    monitor = DlaNodes(Status(os.environ.get("TEGRASCOPE_URL", DEFAULT_URL)), refresh_interval=0.1)
+    monitor = DlaNodes(Status(), refresh_interval=0.1)
     try:
         return 0 if run_ui(monitor) else 1
     finally:

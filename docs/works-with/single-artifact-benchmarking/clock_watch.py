@@ -7,13 +7,17 @@ fails, the pass fails: without a watcher no pass is called clean.
 
 It changes no clocks: run ``sudo jetson_clocks`` before. The daemon has to run on the board, with
 the kernel's counters (``telemetry: {sysfs: true}``, the default). Its address is in
-``TEGRASCOPE_URL``, http://127.0.0.1:9754 by default.
+``TEGRASCOPE_URL``, http://127.0.0.1:9754 by default, or https://USER:PASSWORD@robot:9754 with the
+authority of its certificate in ``TEGRASCOPE_CA_FILE``.
 """
 
+import base64
 import json
 import os
+import ssl
 import time
 import urllib.request
+from urllib.parse import unquote, urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -27,6 +31,21 @@ SHORTEST_STEP_SECONDS = 2.0
 BUSY_RATIO = 0.5
 
 
+def open_page(path):
+    """Return the open answer of the daemon, by the address, the user and the authority given."""
+    address = urlsplit(os.environ.get("TEGRASCOPE_URL", DEFAULT_URL))
+    request = urllib.request.Request(
+        f"{address.scheme}://{address.netloc.rpartition('@')[2]}{path}"
+    )
+    if address.username:
+        user = f"{unquote(address.username)}:{unquote(address.password or '')}"
+        request.add_header("Authorization", f"Basic {base64.b64encode(user.encode()).decode()}")
+    context = None
+    if address.scheme == "https":
+        context = ssl.create_default_context(cafile=os.environ.get("TEGRASCOPE_CA_FILE"))
+    return urllib.request.urlopen(request, timeout=ANSWER_SECONDS, context=context)
+
+
 def ask(path):
     """Return the text of a page of the daemon.
 
@@ -34,11 +53,10 @@ def ask(path):
         OSError: It does not answer.
         ValueError: The page is too long.
     """
-    address = os.environ.get("TEGRASCOPE_URL", DEFAULT_URL)
-    with urllib.request.urlopen(address + path, timeout=ANSWER_SECONDS) as answer:
+    with open_page(path) as answer:
         page = answer.read(ANSWER_BYTES + 1)
     if len(page) > ANSWER_BYTES:
-        raise ValueError(f"{address}{path} has more than {ANSWER_BYTES} bytes")
+        raise ValueError(f"{path} of tegrascope has more than {ANSWER_BYTES} bytes")
     return page.decode()
 
 

@@ -38,7 +38,7 @@ class TegrascopeCollector:
         address = urlsplit(os.environ.get("TEGRASCOPE_URL", DEFAULT_URL))
         self.id = collector_id
         # Without the password: AIPerf writes it into its export.
-        self.endpoint_url = f"{address.scheme}://{address.hostname}:{address.port or 9754}"
+        self.endpoint_url = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
         self._host = address.hostname or ""
         self._interval = collection_interval
         self._on_records, self._on_error = record_callback, error_callback
