@@ -13,8 +13,6 @@ from .winner import Judgement
 
 EnergyKind = Literal["net", "gross"]
 GoalOfRuns = Literal["energy", "gross_energy", "latency", "gpu"]
-# A model on the DLA that leaves so much of the GPU to others leaves it free.
-_FREE_RATIO = 0.05
 _TIMES = 2.0
 
 
@@ -138,7 +136,7 @@ def _contradiction(verdict: Verdict, gross: Verdict | None) -> str:
     if verdict.answer not in _DECIDED or gross.answer not in _DECIDED:
         return ""
     if gross.better is None:
-        return "no difference in gross energy"
+        return "no sure difference in gross energy"
     return _claim(gross, "gross energy")
 
 
@@ -147,9 +145,8 @@ def _claim(verdict: Verdict, noun: str) -> str:
     dla, gpu = verdict.dla_value, verdict.gpu_value
     more = "more" if verdict.better == "gpu" else "less"
     if verdict.goal == "gpu":
-        if more == "less" and dla <= _FREE_RATIO:
-            return "GPU free"
-        return f"{points(abs(gpu - dla))} {more} {noun}"
+        change = points(abs(gpu - dla))
+        return f"frees {change} of the GPU" if more == "less" else f"{change} more {noun}"
     # Net energy may be about nothing; then no share of it means anything.
     if gpu <= 0 or dla <= 0:
         return f"{more} {noun}"

@@ -77,7 +77,9 @@ def test_report_has_the_conclusion_of_the_status_page(filled, open_file):
     filled.store.flush()
     tab = open_file(page_since(History(filled.store.path), 3600, SYSTEM_CLOCK.wall_ns()))
     words = tab.run("document.querySelector('.conclusion').innerText")
-    assert words == "On the DLA: 85 % more net energy, 5.7 times the time, GPU free"
+    assert words == (
+        "On the DLA: 85 % more net energy, 5.7 times the time, frees 90.0 points of the GPU"
+    )
     check_is_whole(tab)
 
 

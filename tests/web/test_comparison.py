@@ -83,7 +83,7 @@ def test_difference_beyond_the_interval_has_a_winner(runs):
     [
         ((0.0, 0.0), "gpu", "39 % less net energy but 4.9 % more gross energy"),
         ((0.005, 0.005), "gpu", "39 % less net energy but 4.9 % more gross energy"),
-        ((0.005, 0.030), None, "39 % less net energy but no difference in gross energy"),
+        ((0.005, 0.030), None, "39 % less net energy but no sure difference in gross energy"),
     ],
 )
 def test_gross_energy_that_names_another_device_is_in_the_conclusion(runs, offsets, gross, words):
