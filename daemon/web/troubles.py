@@ -93,7 +93,7 @@ def _hot_zones(snapshot: Snapshot) -> Iterator[Trouble]:
 def _throttled_clocks(snapshot: Snapshot) -> Iterator[Trouble]:
     for kind, is_active in sorted(signals.THROTTLE_ACTIVE.by_label(snapshot.values).items()):
         if is_active and re.fullmatch(HEAT_KINDS, kind):
-            text = f"throttled by {kind} now"
+            text = f"throttled by {kind}"
             yield Trouble("TegraThermalThrottled", "warning", text, "heat", kind)
 
 

@@ -457,7 +457,7 @@ def test_card_answers_dla_or_gpu(board, show, width):
     tab = show(board.url, width=width)
     card = " ".join(tab.wait_for(text(".card")).split())
     for words in (
-        "On the DLA: 50 % less net energy, 2.5 times the time, 80.0 points less GPU load",
+        "On the DLA: 50 % less net energy, 2.5 times the time, frees 80.0 points of the GPU",
         "Time 3.00 ms more on the DLA (",
         "Net energy (above idle) 15.0 mJ less on the DLA (",
         "5.00 ms",
@@ -479,12 +479,12 @@ def test_card_answers_dla_or_gpu(board, show, width):
         (
             (3, 67, 0.9),
             (17, 124, 0.01),
-            "On the DLA: 85 % more net energy, 5.7 times the time, GPU free",
+            "On the DLA: 85 % more net energy, 5.7 times the time, frees 89.0 points of the GPU",
         ),
         (
             (5, 67, 0.9),
             (4, 30, 0.0),
-            "On the DLA: 55 % less net energy, 20 % less time, GPU free",
+            "On the DLA: 55 % less net energy, 20 % less time, frees 90.0 points of the GPU",
         ),
         ((3, 30, 0.5), (3, 30, 0.5), "No difference between DLA and GPU is shown"),
     ],
@@ -578,7 +578,7 @@ def test_danger_is_marked(board, show):
     # The other signs of a critical trouble are shown without a click.
     assert tab.run("document.querySelector('#troubles details').open")
     assert re.search(r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC.\d\d:\d\d, a moment ago", troubles)
-    assert "throttled by gpu_thermal now since " in tab.run(text("#troubles"))
+    assert "throttled by gpu_thermal since " in tab.run(text("#troubles"))
     hottest = " ".join(tab.run(text("#vitals li:last-child.bad")).split())
     assert hottest == "hottest: cpu 103.0 °C shuts down at 104.5 °C"
     assert tab.run("document.title").startswith("⚠ ")
@@ -597,6 +597,49 @@ def test_danger_is_marked(board, show):
     )
     assert "throttled by gpu_thermal" in tile
     assert "2 times in 15 min, the last" in tile.replace("\u00a0", " ")
+    assert tab.run(AUDIT) == []
+
+
+def test_trouble_names_its_first_sign(board, show):
+    """A board that was throttled long before it is near its shutdown."""
+    board.interval = 60.0
+    board.live.update(trips_celsius={("cpu", "critical"): 104.5})
+    held = telemetry(0) | {"throttle.gpu_thermal.active": 1.0, "temperatures_celsius.cpu": 90.0}
+    board.sample(held)
+    tab = show(board.url)
+    tab.wait_for(f"{text('#troubles')}.includes('throttled by gpu_thermal since ')")
+    assert ";" not in tab.run(text("#troubles"))
+    board.sample(held | {"temperatures_celsius.cpu": 103.0})
+    tab.wait_for(f"{text('#troubles')}.includes('cpu is at 103.0')")
+    line = tab.run(text("#troubles")).splitlines()[0]
+    assert re.search(r"shutdown .* since .*; throttled by gpu_thermal since \d\d:\d\d:\d\d ", line)
+
+
+def test_throttling_that_is_over_is_in_the_first_screen(board, show):
+    board.interval = 60.0
+    counted = {"throttle.gpu_thermal.active": 0.0}
+    board.fill(
+        lambda ago: telemetry(0) | counted | {"throttle.gpu_thermal.events": 5.0 + (ago < 50)},
+        200, 1, 1.0,
+    )  # fmt: skip
+    tab = show(board.url)
+    assert "once in 15 min" in tab.wait_for(text("#danger")).replace("\u00a0", " ")
+    assert tab.run("document.querySelector('#danger').getBoundingClientRect().bottom") < 400
+    assert tab.run(text("#troubles")) == ""
+
+
+def test_good_run_with_flags_is_in_doubt(board, show):
+    """Its workload says so, and the card has the meaning of the flag and the workload."""
+    board.finish(40, 9, workload="sure", device="gpu", **figures(3, 67, 0.9))
+    flagged = figures(3, 67, 0.9) | {"quality": ("not_steady",)}
+    board.finish(20, 9, workload="unsure", device="dla0", **flagged)
+    tab = show(board.url)
+    rows = "[...document.querySelectorAll('#workloads tbody tr')].map(r => r.cells[2].innerText)"
+    states = tab.wait_for(f"{rows}.length === 2 && {rows}")
+    assert states == ["good", "good, figures in doubt not_steady"]
+    card = " ".join(tab.wait_for(text(".card")).split())
+    assert "DLA0 unsure, 1 run" in card
+    assert "Reasons for doubt not_steady Rate, latency, a clock or a temperature was still" in card
     assert tab.run(AUDIT) == []
 
 
@@ -707,7 +750,7 @@ def test_sensor_and_core_without_power_are_off(board, show):
     board.fill(lambda _: telemetry(0) | powered | {"temperatures_celsius.cv0": 70.0}, 30, 10, 1.0)
     board.fill(lambda _: telemetry(0) | powered, 9, 0, 1.0)
     tab = show(board.url)
-    assert "DLA1 off" in " ".join(tab.wait_for(text("#vitals")).split())
+    assert "DLA1 idle powered down" in " ".join(tab.wait_for(text("#vitals")).split())
     tab.wait_for(path("celsius/cv0"))
     tab.run("document.querySelector('#temperature .stage').focus()")
     tab.press("End", 35)

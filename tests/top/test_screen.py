@@ -101,7 +101,7 @@ def test_absent_is_not_zero(states):
     assert "50 %" in rows["GPU"]
     assert rows["EMC"].split() == ["EMC", "–"]
     assert rows["RAM"].split() == ["RAM", "–"]
-    assert rows["DLA0"].split() == ["DLA0", "off"]
+    assert rows["DLA0"].split() == ["DLA0", "idle"]
     assert rows["DLA1"].split()[-3:] == ["25", "%", "powered"]
     assert "▁x" in rows["CPU"]
     assert lines[0].startswith("tegrascope  board not known yet")

@@ -22,7 +22,7 @@ class Gauge:
     """One unit of the board: its load (0…1) and its clock.
 
     Attributes:
-        is_off: Whether it has no power.
+        is_off: Whether it has no power, as a core without work.
         note: Meaning of the ratio if it is not a load.
     """
 

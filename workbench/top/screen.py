@@ -262,7 +262,7 @@ def _load(state: ScreenState, width: int, glyphs: Glyphs) -> list[Text]:
 
 def _gauge_bar(gauge: Gauge, cells: int, glyphs: Glyphs) -> _Bar:
     if gauge.is_off:
-        return _Bar(gauge.name, glyphs.bar(None, cells), f"{'off':>5} {' ' * 8}")
+        return _Bar(gauge.name, glyphs.bar(None, cells), f"{'idle':>5} {' ' * 8}")
     numbers = f"{glyphs.percent(gauge.ratio)} {gauge.note or _clock(gauge.hertz):8}"
     return _Bar(gauge.name, glyphs.bar(gauge.ratio, cells), numbers)
 

@@ -59,8 +59,9 @@ export function vitals({ vital, limits }) {
   if (gpu !== null) made.push(tile("GPU", percent(gpu)));
   for (const [core, [ratio, word]] of Object.entries(dla)) {
     // A share of time with power is no load: beside one it would be read as such.
-    const isOff = ratio === 0 && IS_POWER.has(word);
-    made.push(tile(core.toUpperCase(), isOff ? "off" : percent(ratio), { more: isOff ? "" : word }));
+    const isDown = ratio === 0 && IS_POWER.has(word);
+    // A core without work has no power: "off" would be read as disabled.
+    made.push(tile(core.toUpperCase(), isDown ? "idle" : percent(ratio), { more: isDown ? "powered down" : word }));
   }
   if (hottest !== null) {
     const { zone, celsius, shutdown_celsius: trip } = hottest;

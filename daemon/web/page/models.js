@@ -1,6 +1,6 @@
 // A card per model: the figures of its last good runs by device, and which device is better.
 
-import { explained, make, marks, row, say, table } from "./dom.js";
+import { explained, make, row, say, table } from "./dom.js";
 import { digits, duration, GROSS, half, joules, NET, NOTHING, percent, seconds, SPACE } from "./words.js";
 
 const SHOWN = matchMedia("(max-width: 48rem)").matches ? 2 : 4;
@@ -114,12 +114,10 @@ function card(model, hasDla, wait) {
   const heads = ["device", "median latency", "energy per inference", "GPU load", ...(hasDla ? ["GPU freed", "own DLA core"] : [])];
   const places = model.entries.map((entry) => entry.device);
   const rows = model.entries.map((entry) => {
-    const isTwice = places.indexOf(entry.device) !== places.lastIndexOf(entry.device);
     const flags = Object.entries(entry.flags).map(([flag, runs]) => `${flag} ${runs}/${entry.runs}`);
-    const precision = entry.precision ? ` ${entry.precision}` : "";
-    const about = `${precision} ${isTwice ? `${entry.workload}, ` : ""}${entry.runs} run${entry.runs > 1 ? "s" : ""}`;
+    const about = [entry.workload, entry.precision, `${entry.runs} run${entry.runs > 1 ? "s" : ""}`].filter(Boolean).join(", ");
     return row(heads, [
-      [make("b", {}, upper(entry.device)), make("small", {}, about)],
+      [make("b", {}, upper(entry.device)), " ", make("small", {}, about)],
       withHalf(entry.latency_seconds, seconds),
       [energyOf(model.energy, entry.joules), model.energy === "net" && entry.gross_joules !== null && energyOf("gross", entry.gross_joules)].filter(Boolean),
       entry.gpu_ratio === null ? NOTHING : percent(entry.gpu_ratio.value),
@@ -152,6 +150,7 @@ function card(model, hasDla, wait) {
     said.length > 0 ? make("ul", { class: "verdicts" }, ...said) : null,
     model.entries.length > 0 ? made : null,
     model.left_out > 0 ? make("p", { class: "under" }, `${model.left_out} runs in another power mode or clock setting are left out.`) : null,
-    flags.length > 0 ? make("details", {}, make("summary", {}, "Reasons for doubt: ", ...marks(flags)), make("dl", {}, ...explained(flags))) : null,
+    flags.length > 0 ? make("p", { class: "under" }, "Reasons for doubt") : null,
+    flags.length > 0 ? make("dl", {}, ...explained(flags)) : null,
   );
 }

@@ -48,10 +48,13 @@ const ageOf = (seconds) => (seconds < 120 ? "a moment ago" : ago(seconds));
 
 function line(cause, found, isOpen, time) {
   const [worst] = found;
+  // The worst part may be new, and the trouble old.
+  const first = found.reduce((one, other) => (other.since < one.since ? other : one));
+  const before = first.since < worst.since ? `; ${first.text} since ${moment(first.since)}` : "";
   const [href, name] = PLACES[cause];
   const parts = [
     make("b", {}, worst.severity), ` ${worst.text}`,
-    make("small", {}, ` since ${stamp(worst.since)}, ${ageOf(time - worst.since)} · `), make("a", { href }, name),
+    make("small", {}, ` since ${stamp(worst.since)}, ${ageOf(time - worst.since)}${before} · `), make("a", { href }, name),
   ];
   parts.push(...runLink(worst));
   if (found.length > 1) {

@@ -1,7 +1,7 @@
 // A row per workload: what it does now, its last good run, its failures, and when it is due.
 
 import { urlOf } from "./api.js";
-import { make, row, say, table } from "./dom.js";
+import { make, marks, row, say, table } from "./dom.js";
 import { ago, count, duration, joules, NOTHING, perUnit, seconds } from "./words.js";
 
 const HEADS = ["workload", "device", "state", "last good run", "median", "energy per inference", "failures in a row", "missed deadlines", "next due"];
@@ -68,7 +68,8 @@ function stateOf(one) {
   if (one.isGone) return "not known";
   if (one.failures > 0) return one.active_run ? "failing, runs again" : "failing";
   if (one.active_run) return "running";
-  return one.last_good ? "good" : one.runs.skipped ? "skipped" : "no run yet";
+  if (one.last_good) return one.last_good.quality?.length > 0 ? "good, figures in doubt" : "good";
+  return one.runs.skipped ? "skipped" : "no run yet";
 }
 
 /** Return the newest good run of a workload in the table of runs. */
@@ -93,7 +94,7 @@ function line(one) {
     [
       one.workload,
       one.device,
-      state,
+      state.endsWith("doubt") ? [state, " ", ...marks(good.quality)] : state,
       good ? [make("a", { href }, "")] : "none yet",
       seconds(good?.p50_seconds),
       // Where an inference is one unit, its energy is not told twice.
