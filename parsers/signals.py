@@ -226,7 +226,7 @@ RAIL_AVERAGE = Signal("rails.{rail}.average_watts", weight=AT_MOMENT)
 RAIL_MAXIMUM = Signal("rails.{rail}.maximum_watts", weight=AT_MOMENT)
 # Read every ten seconds, or less often: tegrastats prints none of them.
 RAIL_VOLTS = Signal("rails.{rail}.volts", "tegra_rail_volts", "Voltage of a supply rail, read every ten seconds or less often.", weight=AT_MOMENT, chart="Supply voltages")
-RAIL_LOWEST_VOLTS = Signal("rails.{rail}.lowest_volts", "tegra_rail_lowest_volts", "Lowest voltage of a rail in the readings of tegra_rail_volts since the daemon's start; a shorter dip is not seen.", weight=AT_MOMENT, chart="Supply voltages", legend="{{rail}}, lowest since the start")
+RAIL_LOWEST_VOLTS = Signal("rails.{rail}.lowest_volts", "tegra_rail_lowest_volts", "Lowest voltage of a rail in the readings of tegra_rail_volts since the daemon's start; a shorter dip is not seen.", weight=AT_MOMENT, chart="Supply voltages", legend="lowest {{rail}}")
 RAIL_AMPERES = Signal("rails.{rail}.amperes", "tegra_rail_amperes", "Current of a supply rail, read every ten seconds or less often.", weight=AT_MOMENT, chart="Supply currents")
 RAIL_LIMIT_WARNING = Signal("rails.{rail}.limit_warning_amperes", "tegra_rail_limit_amperes", "Current at which the sensor of a rail raises an alarm: warning, by its averaged current (curr*_max), or critical, by each conversion (curr*_crit); absent where none is set.", {"kind": "warning"}, weight=AT_MOMENT, chart="Supply currents", legend="{{rail}}, limit ({{kind}})")
 RAIL_LIMIT_CRITICAL = Signal("rails.{rail}.limit_critical_amperes", "tegra_rail_limit_amperes", fixed={"kind": "critical"}, weight=AT_MOMENT)

@@ -122,7 +122,8 @@ def test_a_device_is_compared_with_the_median_of_the_fleet(seen, title):
 
 
 def test_devices_without_failures_and_throttling_are_not_listed(seen):
-    for title in ("Failed runs", "Throttled time", "Throttle events"):
+    for what in ("Failed runs", "Throttled time", "Throttle events"):
+        title = f"{what} in the last hour"
         (expr,) = {target["expr"] for name, target in targets() if name == f"fleet: {title}"}
         found = answer(seen, filled(expr, CHOSEN))
         assert all(value > 0 for points in found.values() for value in points.values())

@@ -49,5 +49,6 @@ def test_throttling_without_pause_is_on_every_dashboard_that_shows_throttling(st
     assert shown == {
         ("device", "Clocks held low"),
         ("device", "band Throttling"),
-        ("fleet", "Throttled time"),
+        ("device", "Throttled, of the time shown"),
+        ("fleet", "Throttled time in the last hour"),
     }

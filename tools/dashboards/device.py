@@ -1,13 +1,28 @@
 """Device: one board, now and recently, with its runs as bands."""
 
 from .device_inside import CLOCKS, DAEMON
-from .parts import BLUE, GREEN, ORANGE, RED, Dashboard, Panel, Query, Row, Word
+from .parts import (
+    GREEN,
+    GREY,
+    LIMIT,
+    ORANGE,
+    RED,
+    Dashboard,
+    Panel,
+    Query,
+    Row,
+    Step,
+    Word,
+)
 from .queries import (
     BELOW_SHUTDOWN,
     DEVICE,
+    DLA_COLORS,
     FRESH,
     HOT,
     JOB,
+    NO_TROUBLE,
+    PART_COLORS,
     SEL,
     THROTTLED,
     TRUTH,
@@ -20,7 +35,17 @@ from .queries import (
     telemetry,
     watts,
 )
-from .reasons import NO_JETSON, NO_LIMIT, NO_NVML, NO_RUN
+from .reasons import (
+    NO_BATTERY,
+    NO_GPU_PROCESSES,
+    NO_JETSON,
+    NO_LIMIT,
+    NO_NVML,
+    NO_PROCESSES,
+    NO_RUN,
+    NO_TRACE,
+    NOT_EVERYWHERE,
+)
 
 # Rails that hold others, or are inside one, are lines above the stack: nothing counts twice.
 _APART = "|".join(dict.fromkeys(not_stacked()))
@@ -104,7 +129,7 @@ AT_A_GLANCE = Row(
             "tegrastats prints these only for root. Without root their series are absent. "
             "Absent does not mean 0.",
             (Query(f"max(tegrascope_root_fields_missing{{{SEL}}})", "tegrastats"),),
-            width=12,
+            width=8,
             height=4,
             words=(Word(0, "shown", GREEN), Word(1, "hidden: needs root", ORANGE)),
         ),
@@ -113,8 +138,25 @@ AT_A_GLANCE = Row(
             "Runs in flight",
             "Scheduled runs and marked windows that are in progress now.",
             (Query(f"sum(tegra_inference_run_active{{{SEL}}})", "runs", NO_RUN),),
-            width=12,
+            width=8,
             height=4,
+        ),
+        Panel(
+            "stat",
+            "Throttled, of the time shown",
+            "Share of the time shown in which a clock was held low at the scrapes, without normal"
+            " power caps. It may be over now: the chart of held clocks has the times.",
+            (
+                Query(
+                    f"max(avg_over_time(tegra_throttle_active{{{SEL},{NO_TROUBLE}}}[$__range]))",
+                    "throttled",
+                    NOT_EVERYWHERE,
+                ),
+            ),
+            unit="percentunit",
+            width=8,
+            height=4,
+            steps=(Step(0, GREEN), Step(0.0001, RED)),
         ),
     ),
 )
@@ -146,6 +188,7 @@ POWER = Row(
             height=10,
             is_stacked=True,
             apart="/^(module|not added|budget)/",
+            colors=(*PART_COLORS, ("/^module/", GREY), ("/^budget/", LIMIT)),
             low=0,
         ),
         Panel(
@@ -160,6 +203,7 @@ POWER = Row(
                 ),
             ),
             unit="percentunit",
+            colors=PART_COLORS,
             low=0,
             high=1,
         ),
@@ -174,7 +218,7 @@ POWER = Row(
             telemetry("DLA"),
             unit="percentunit",
             apart="/switched on$/",
-            colors=(("/busy/", GREEN), ("/powered/", ORANGE), ("/tegrascope runs/", BLUE)),
+            colors=DLA_COLORS,
             low=0,
             high=1,
         ),
@@ -182,7 +226,7 @@ POWER = Row(
             "timeseries",
             "DLA tasks",
             "Completed tasks per second of all programs, from the driver's trace.",
-            telemetry("DLA tasks"),
+            telemetry("DLA tasks", empty=NO_TRACE),
             unit="suffix:tasks/s",
             low=0,
         ),
@@ -205,6 +249,8 @@ POWER = Row(
             telemetry("Supply voltages"),
             unit="volt",
             width=8,
+            height=10,
+            colors=PART_COLORS,
             apart="/lowest/",
         ),
         Panel(
@@ -216,6 +262,8 @@ POWER = Row(
             telemetry("Supply currents"),
             unit="amp",
             width=8,
+            height=10,
+            colors=PART_COLORS,
             apart="/limit/",
             low=0,
         ),
@@ -223,9 +271,10 @@ POWER = Row(
             "timeseries",
             "Battery",
             "Charge of each battery that the kernel lists. Guards of workloads look at it.",
-            telemetry("Battery"),
+            telemetry("Battery", empty=NO_BATTERY),
             unit="percentunit",
             width=8,
+            height=10,
             low=0,
             high=1,
         ),
@@ -240,14 +289,14 @@ PROCESSES = Row(
             "CPU by process",
             "CPU cores in use by the processes of a name: the busiest, and those that the"
             " configuration names. tegrascope is the daemon with all its children.",
-            telemetry("CPU by process"),
+            telemetry("CPU by process", empty=NO_PROCESSES),
             low=0,
         ),
         Panel(
             "timeseries",
             "Memory by process",
             "Resident memory of the same processes. Memory that they share counts for each.",
-            telemetry("Memory by process"),
+            telemetry("Memory by process", empty=NO_PROCESSES),
             unit="bytes",
             low=0,
         ),
@@ -256,7 +305,7 @@ PROCESSES = Row(
             "DLA by process",
             "Share of time in which tasks of a process kept a DLA core busy, from the driver's"
             " trace. other: the process is not known.",
-            telemetry("DLA by process"),
+            telemetry("DLA by process", empty=NO_TRACE),
             unit="percentunit",
             low=0,
             high=1,
@@ -266,7 +315,7 @@ PROCESSES = Row(
             "GPU load by process",
             "Share of time in which a process computed on the GPU, by NVML (a PC, Thor). other: the"
             " process is not known.",
-            telemetry("GPU load by process"),
+            telemetry("GPU load by process", empty=NO_GPU_PROCESSES),
             unit="percentunit",
             low=0,
         ),
@@ -274,7 +323,7 @@ PROCESSES = Row(
             "timeseries",
             "GPU memory by process",
             "Memory of the GPU by NVML (a PC, Thor). other: the process is not known.",
-            telemetry("GPU memory by process"),
+            telemetry("GPU memory by process", empty=NO_GPU_PROCESSES),
             unit="bytes",
             low=0,
         ),
@@ -300,6 +349,7 @@ HEAT = Row(
             width=24,
             height=10,
             apart="/^trip/",
+            colors=(("/^trip/", GREY), ("/^trip: critical/", LIMIT)),
         ),
         Panel(
             "timeline",

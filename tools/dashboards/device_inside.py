@@ -1,7 +1,7 @@
 """Device, further down: clocks, cores and memory, and the daemon itself."""
 
-from .parts import GREEN, RED, Panel, Query, Row, Word
-from .queries import SEL, rate, telemetry
+from .parts import GREEN, RED, Column, Panel, Query, Row, Word
+from .queries import PART_COLORS, SEL, rate, telemetry
 from .reasons import NO_JETSON, NO_TRACE
 
 CLOCKS = Row(
@@ -19,6 +19,7 @@ CLOCKS = Row(
                 ),
             ),
             unit="hertz",
+            colors=PART_COLORS,
             low=0,
         ),
         Panel(
@@ -116,13 +117,14 @@ DAEMON = Row(
             low=0,
         ),
         Panel(
-            "stat",
+            "table",
             "Sources in force",
             "The source of each metric that several sources can give: the line, kernel files or"
             " NVML.",
-            (Query(f"tegrascope_signal_source_info{{{SEL}}}", "{{signal}}: {{source}}"),),
+            (Query(f"max by (signal, source) (tegrascope_signal_source_info{{{SEL}}})"),),
             width=8,
-            shows_name=True,
+            columns=(Column("signal", "Metric"), Column("source", "Source")),
+            sort=("Metric",),
         ),
         Panel(
             "timeseries",

@@ -3,10 +3,12 @@
 from .parts import GREY, INPUTS, ORANGE, Column, Dashboard, Panel, Query, Row, Step
 from .queries import (
     DEVICE,
+    DLA_COLORS,
     HERE,
     JOB,
     KEPT,
     MODELS,
+    PART_COLORS,
     SEL,
     by_workload,
     last_run,
@@ -156,6 +158,7 @@ LIVE = Row(
                 ),
             ),
             unit="percentunit",
+            colors=(*PART_COLORS, *DLA_COLORS),
             low=0,
             high=1,
         ),

@@ -23,6 +23,9 @@ from .queries import (
     KEPT,
     NEAR_SHUTDOWN,
     NO_TROUBLE,
+    OF_MEDIAN,
+    SIMULATED,
+    TRUTH_TEXT,
     age,
     as_recorded,
     headroom,
@@ -85,6 +88,8 @@ _RANKS = (
 )
 _NONE_IS_GOOD = (Step(0, GREEN), Step(1, RED))
 
+_SIMULATED = f'tegra_info{{{FLEET},simulated="true"}}'
+
 
 def _count(title: str, words: str, expr: str, steps: tuple[Step, ...] = _NONE_IS_GOOD) -> Panel:
     query = Query(f"count({of_board(expr)}) or vector(0)", "devices")
@@ -94,6 +99,17 @@ def _count(title: str, words: str, expr: str, steps: tuple[Step, ...] = _NONE_IS
 STATE = Row(
     "State",
     (
+        Panel(
+            "stat",
+            "Telemetry source",
+            f"{TRUTH_TEXT} The number is that of such devices.",
+            (Query(f"count({of_board(_SIMULATED)}) or vector(0)", "devices"),),
+            unit=SIMULATED,
+            width=24,
+            height=3,
+            steps=(Step(0, GREEN), Step(1, ORANGE)),
+            words=(Word(0, "real boards", GREEN),),
+        ),
         _count("Devices up", "Targets that answered the last scrape.", f"up{{{FLEET}}} == 1", ()),
         _count(
             "Devices down", "Targets that did not answer the last scrape.", f"up{{{FLEET}}} == 0"
@@ -195,7 +211,7 @@ OUTLIERS = Row(
                 f"{words} of each device's last good run, relative to the median device with the "
                 "same workload and accelerator. The 20 highest.",
                 (Query(_against_fleet(figure, labels), "{{instance}}: {{workload}}"),),
-                unit="percentunit",
+                unit=OF_MEDIAN,
                 steps=_IN_FLEET,
                 low=0,
             )
@@ -210,7 +226,7 @@ OUTLIERS = Row(
             )
         ),
         _worst(
-            "Failed runs",
+            "Failed runs in the last hour",
             "Runs that failed or timed out in the last hour. The 20 workloads with the most.",
             _rounded(
                 "sum by (job, instance, workload) (increase("
@@ -220,7 +236,7 @@ OUTLIERS = Row(
             "no run failed",
         ),
         _worst(
-            "Throttled time",
+            "Throttled time in the last hour",
             "Share of the last hour in which a clock was held low at the scrapes, without normal "
             "power caps. The 20 devices with the most.",
             "max by (job, instance) "
@@ -230,9 +246,9 @@ OUTLIERS = Row(
             unit="percentunit",
         ),
         _worst(
-            "Throttle events",
+            "Throttle events in the last hour",
             "Begins of throttling in the last hour, without normal power caps. Throttling without "
-            "pause begins once: see Throttled time. The 20 devices with the most.",
+            "pause begins once: see the throttled time. The 20 devices with the most.",
             _rounded(
                 "sum by (job, instance) "
                 f"(increase(tegra_throttle_events_total{{{FLEET},{NO_TROUBLE}}}[1h]))"

@@ -206,6 +206,8 @@ def _dress_table(made: table.Panel, panel: Panel) -> None:
     )
     for column in panel.columns:
         made.override_by_name(column.title, _cell(column))
+    # A table of five columns fits into half of a laptop's screen.
+    made.min_width(60)
     made.cell_height(shapes.TableCellHeight.LG if panel.is_large else shapes.TableCellHeight.SM)
     if panel.sort:
         made.sort_by(

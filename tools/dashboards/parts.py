@@ -8,6 +8,8 @@ Kind = Literal["stat", "timeseries", "table", "heatmap", "timeline", "bars"]
 GREEN, YELLOW, ORANGE, RED = "green", "yellow", "orange", "red"
 BLUE, PURPLE, GREY = "blue", "purple", "text"
 NEUTRAL = "transparent"
+# Of lines that are limits: no palette of Grafana has it, so no other line is drawn in it.
+LIMIT = "dark-red"
 INFERENCES, INPUTS = "suffix:inf/s", "suffix:inputs/s"
 
 COLUMNS = 24

@@ -11,7 +11,7 @@ from tegrascope.collectors.board.boards import rail_rules
 from tegrascope.daemon.export.metrics import METRICS
 from tegrascope.parsers.signals import EMC_FREQUENCY, GPU_FREQUENCY, GPU_LOAD, TEMPERATURE
 
-from .parts import BLUE, GREEN, GREY, ORANGE, RED, Band, Query, Step, Variable, Word
+from .parts import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, YELLOW, Band, Query, Step, Variable, Word
 from .reasons import NOT_EVERYWHERE
 
 SEL = 'job=~"$job",instance=~"$instance"'
@@ -80,12 +80,13 @@ def powered(labels: str = SEL) -> str:
     return f"max without (source) ({shares})"
 
 
-def telemetry(panel: str, *written: Query) -> tuple[Query, ...]:
+def telemetry(panel: str, *written: Query, empty: str = NOT_EVERYWHERE) -> tuple[Query, ...]:
     """Return the queries of a panel: of the metrics that name it, and those written by hand.
 
     Args:
         panel: Its title; metrics name it as their ``chart``.
         written: Queries of what is not a metric as it stands; a metric in one has no other.
+        empty: Why metrics that not every source of telemetry has may be absent.
     """
     named = {name for query in written for name in re.findall(r"\w+(?=\{)", query.expr)}
     return (
@@ -93,7 +94,7 @@ def telemetry(panel: str, *written: Query) -> tuple[Query, ...]:
             Query(
                 rate(row.name) if row.kind == "counter" else f"{row.name}{{{SEL}}}",
                 row.legend,
-                "" if row.name in _EVERYWHERE else NOT_EVERYWHERE,
+                "" if row.name in _EVERYWHERE else empty,
             )
             for row in METRICS
             if row.chart == panel and row.name not in named
@@ -224,6 +225,27 @@ def age(labels: str = SEL) -> str:
     return f"max by (job, instance) (timestamp({found}) - {found})"
 
 
+# One colour per part of the board, on each panel that shows it beside others; later ones win.
+PART_COLORS = (
+    ("/^GPU|VDD.*GPU/", YELLOW),
+    ("/^GPU 1/", "dark-yellow"),
+    ("/^CPU|VDD.*CPU/", BLUE),
+    ("/^EMC|VDD[QR]/", PURPLE),
+    ("/VIN_SYS|SYS5V/", ORANGE),
+    ("/^DLA 0/", GREEN),
+    ("/^DLA 1/", "dark-green"),
+)
+DLA_COLORS = (
+    ("/0 busy/", GREEN),
+    ("/1 busy/", "dark-green"),
+    ("/0 powered/", ORANGE),
+    ("/1 powered/", "#8a4b08"),
+    ("/0 tegrascope runs/", "#ff9ad5"),
+    ("/1 tegrascope runs/", "#b0468a"),
+    ("/0 switched on/", GREY),
+    ("/1 switched on/", "#8e8e8e"),
+)
+
 FRESH = (Step(None, GREEN), Step(5, ORANGE), Step(30, RED))
 NEAR_SHUTDOWN = 8
 """Degrees, as on the status page."""
@@ -231,3 +253,6 @@ HOT = (Step(None, RED), Step(NEAR_SHUTDOWN, ORANGE), Step(20, GREEN))
 """Degrees left before a trip, with the colours of the status page."""
 BELOW_SHUTDOWN = "suffix:°C below shutdown"
 """Unit of a margin: as plain degrees it would be read as a temperature."""
+OF_MEDIAN = "suffix:× median"
+TIMES = "suffix:×"
+SIMULATED = "suffix: SIMULATED"

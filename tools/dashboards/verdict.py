@@ -2,7 +2,7 @@
 
 from .device import WHERE
 from .parts import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Column, Panel, Query, Row, Step, Word
-from .queries import SEL, at_best, dla_by_gpu, of_model
+from .queries import SEL, TIMES, at_best, dla_by_gpu, of_model
 
 _ENERGY = dla_by_gpu("energy_joules_per_inference", ',kind="gross"')
 _NET = dla_by_gpu("energy_joules_per_inference", ',kind="net"')
@@ -23,12 +23,16 @@ def _verdict() -> str:
     """Return the answer as a key of ``_ANSWERS``.
 
     A DLA run that did not use the DLA comes first, then both sides, then latency alone if energy
-    is withheld.
+    is withheld. Last are models without a good run on one of the two.
     """
     unused = of_model(
         f'tegra_inference_quality_flag{{{SEL},device=~"dla.*",flag="dla_not_used"}}', "max"
     )
-    return f"-1 * {unused} or 3 * {_side(_ENERGY)} + {_side(_MEDIAN)} or 10 + {_side(_MEDIAN)}"
+    either = at_best("latency_seconds", "dla.*|gpu", ',quantile="0.5"')
+    return (
+        f"-1 * {unused} or 3 * {_side(_ENERGY)} + {_side(_MEDIAN)} or 10 + {_side(_MEDIAN)}"
+        f" or 20 + 0 * {either}"
+    )
 
 
 _ANSWERS = (
@@ -37,7 +41,7 @@ _ANSWERS = (
     Word(1, "GPU: less energy, as fast", BLUE),
     Word(2, "DLA is faster, GPU takes less energy", ORANGE),
     Word(3, "GPU: faster, same energy", BLUE),
-    Word(4, "Even: DLA leaves the GPU free", GREEN),
+    Word(4, "Even, and the DLA frees the GPU", GREEN),
     Word(5, "DLA: faster, same energy", GREEN),
     Word(6, "DLA takes less energy, GPU is faster", ORANGE),
     Word(7, "DLA: less energy, as fast", GREEN),
@@ -45,6 +49,7 @@ _ANSWERS = (
     Word(10, "GPU is faster, energy not known", GREY),
     Word(11, "As fast, energy not known", GREY),
     Word(12, "DLA is faster, energy not known", GREY),
+    Word(20, "No run on one of the two", GREY),
 )
 
 _BELOW_1 = (Step(None, GREEN), Step(_EVEN[0], GREY), Step(_EVEN[1], PURPLE))
@@ -65,7 +70,7 @@ ANSWER = Row(
             "table",
             "DLA or GPU?",
             "By energy per inference and median latency of the last good runs, DLA over GPU: "
-            f"below 100 % the DLA takes less. Less than 5 % apart is even. {_WHICH} The verdict "
+            f"below 1 the DLA takes less. Less than 5 % apart is even. {_WHICH} The verdict "
             "takes gross energy (whole module). Net energy (above idle) stands beside it and can "
             "name the other device: it counts where the board is on anyway. Energy is "
             "withheld if a run is too short, is aliased or "
@@ -85,9 +90,9 @@ ANSWER = Row(
                 Column("model", "Model"),
                 Column("batch", "Batch"),
                 Column("A", "Verdict (gross)", words=_ANSWERS),
-                Column("B", "Gross, DLA / GPU", "percentunit", steps=_BELOW_1),
-                Column("F", "Net, DLA / GPU", "percentunit", steps=_BELOW_1),
-                Column("C", "Latency, DLA / GPU", "percentunit", steps=_BELOW_1),
+                Column("B", "Gross, DLA / GPU", TIMES, steps=_BELOW_1),
+                Column("F", "Net, DLA / GPU", TIMES, steps=_BELOW_1),
+                Column("C", "Latency, DLA / GPU", TIMES, steps=_BELOW_1),
                 Column(
                     "D",
                     "GPU freed",

@@ -60,7 +60,6 @@ LAST_RUN = Row(
                 Column("F", "Age", "dateTimeFromNow"),
             ),
             sort=("Workload",),
-            is_large=True,
         ),
     ),
 )
@@ -80,16 +79,12 @@ LATENCY = Row(
         ),
         Panel(
             "timeseries",
-            "Quantiles of every inference, estimate from buckets",
-            "Median and 99th percentile between scrapes, from the histogram, so that they "
-            "differ from the exact ones of a run by up to the width of a bucket. Dots are "
-            "exemplars.",
+            "Exact quantiles, run by run",
+            "Exact quantiles of each good run. The line has a step at each run.",
             (
                 Query(
-                    f"histogram_quantile(0.5, {_BY_WORKLOAD}) >= 0", f"p50 {HERE}", exemplars=True
-                ),
-                Query(
-                    f"histogram_quantile(0.99, {_BY_WORKLOAD}) >= 0", f"p99 {HERE}", exemplars=True
+                    last_run("latency_seconds"),
+                    "quantile {{quantile}}: {{workload}}",
                 ),
             ),
             unit="s",
@@ -97,12 +92,20 @@ LATENCY = Row(
         ),
         Panel(
             "timeseries",
-            "Quantiles run by run",
-            "Exact quantiles of each good run. The line has a step at each run.",
+            "Quantiles between scrapes, estimate from buckets",
+            "Median and 99th percentile of every inference between scrapes, from the histogram. "
+            "They may be wrong by the width of a bucket, a third of the latency or more. Exact "
+            "are those of a run. Dots are exemplars.",
             (
                 Query(
-                    last_run("latency_seconds"),
-                    "quantile {{quantile}}: {{workload}}",
+                    f"histogram_quantile(0.5, {_BY_WORKLOAD}) >= 0",
+                    f"p50, estimate: {HERE}",
+                    exemplars=True,
+                ),
+                Query(
+                    f"histogram_quantile(0.99, {_BY_WORKLOAD}) >= 0",
+                    f"p99, estimate: {HERE}",
+                    exemplars=True,
                 ),
             ),
             unit="s",
