@@ -286,6 +286,14 @@ def test_runs_are_compared_by_id_and_by_file(compare, figures, tmp_path):
     assert (status, "absent is neither a file nor the id of one run" in err) == (1, True)
 
 
+def test_runs_of_exec_are_compared(figures):
+    """No workload can have their back-end."""
+    known = {"backend": "exec", "inferences": 5000, "throughput_per_second": 100.0}
+    run = bench().models[0].rounds[0].model_copy(update=known)
+    slow = run.model_copy(update={"throughput_per_second": 50.0})
+    assert figures(run, slow)["throughput"].ratio.value == 0.5
+
+
 def test_other_processes_of_the_rounds_are_contention(figures):
     used = (ProcessShare(name="robot", cpu_seconds=62.0), ProcessShare(name="dla"))
     slow = bench(Place(device="dla0", kernels=1.2), 2, stages=False)

@@ -104,6 +104,9 @@ def sides_of(label: str, source: str, found: BenchResult | RunReport) -> list[Si
                 environment, background = found.environment, found.background
                 sides.append(_side(label, source, environment, background, model, settings, one))
         return sides
+    if found.backend == "exec":
+        # A window that no daemon measured: no workload can have it, so it is not a back-end.
+        found = found.model_copy(update={"backend": "window"})
     # A run is a bench of one round.
     status: Status = "ok" if found.outcome == "ok" else "failed"
     one = summarise_accelerator(Measured(found, status, found.reason, rounds=[Round(found)]))
