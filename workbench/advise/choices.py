@@ -109,7 +109,10 @@ def names_in(sources: Sequence[BenchSource]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredOption(Option):
-    """One way to run a model, and its result; ``like`` is another accelerator that was measured."""
+    """One way to run a model, and its result; ``like`` is another accelerator that was measured.
+
+    ``gross_joules`` are per input, with the idle power of the board.
+    """
 
     variant: str
     precision: Precision | None
@@ -118,6 +121,7 @@ class MeasuredOption(Option):
     source: BenchSource
     like: Device | None = None
     has_gpu_load: bool = True
+    gross_joules: Figure | None = None
 
     @property
     def words(self) -> str:
@@ -316,6 +320,7 @@ def _option(
         flags = ", ".join(flag for flag in result.flags if flag in WITHHOLDING)
         why = source.result.telemetry_problem or flags or "no idle was measured"
         return f"{_NO_ENERGY} ({why})"
+    gross = result.gross_joules_per_inference
     load = result.utilization.get("gpu")
     # Without a measurement the GPU is taken as busy throughout for its own models, idle for others.
     on_gpu = load or Figure(value=float(result.device == "gpu"))
@@ -331,6 +336,7 @@ def _option(
         model=model,
         source=source,
         has_gpu_load=load is not None,
+        gross_joules=None if gross is None else gross.times(1 / settings.batch),
     )
 
 

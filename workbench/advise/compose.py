@@ -15,6 +15,7 @@ from ...parsers.records import Record
 from ...parsers.values import read_duration
 from ..results.bench_page import SIMULATED_TITLE
 from ..results.document import Block, Heading, Table, Text, print_document
+from ..results.promise import Promise
 from ..results.records import Figure
 from .choices import (
     BenchSource,
@@ -38,6 +39,7 @@ from .problem import (
     gap,
     search,
 )
+from .promise import promise_of
 
 # Raised whenever a key changes its meaning or goes; new keys may come at any time.
 SCHEMA_VERSION: Literal[2] = 2
@@ -97,7 +99,8 @@ class Advice(Record):
     The ``placements`` that were not ``evaluated`` are proven infeasible. The chosen one has the
     most slack of those that tie with the cheapest. ``ties`` differ from it or from the cheapest by
     an interval that includes 0, and ``runner_up`` is the best that does not tie. If no placement is
-    feasible, ``violations`` are those of ``closest_infeasible``.
+    feasible, ``violations`` are those of ``closest_infeasible``. ``promise`` is what ``verify``
+    holds the pipeline to.
     """
 
     schema_version: Literal[2] = SCHEMA_VERSION
@@ -113,6 +116,7 @@ class Advice(Record):
     placements: PositiveInt
     evaluated: NonNegativeInt
     chosen: PlacementAdvice | None = None
+    promise: Promise | None = None
     ties: tuple[PlacementAdvice, ...] = ()
     runner_up: PlacementAdvice | None = None
     runner_up_gap: Figure | None = None
@@ -214,6 +218,7 @@ def _advise_in(
         placements=found.placements,
         evaluated=found.evaluated,
         chosen=found.best and _placement(problem, choices, found.best),
+        promise=found.best and promise_of(problem, choices, found.best),
         ties=tuple(_placement(problem, choices, one) for one in found.ties),
         runner_up=runner_up and _placement(problem, choices, runner_up),
         runner_up_gap=runner_up and gap(runner_up, found.ranked[0]),

@@ -4,7 +4,7 @@ The rules are those of docs/advise.md. They decide latency, duty and power from 
 alone, and from effects that were measured for exactly these models or for pairs of them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, permutations, product
@@ -129,6 +129,11 @@ def _half_of(parts: Iterable[Term]) -> float | None:
             return None
         halves.append(coefficient * figure.half)
     return hypot(*halves)
+
+
+def sum_of(parts: Collection[Term]) -> Figure:
+    """Return the sum of parts, whose errors are independent."""
+    return Figure.around(sum(part.value for part in parts), _half_of(parts))
 
 
 class _Need(NamedTuple):

@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 from ...daemon.commands import Options
-from ...daemon.outputs import standard_output
+from ...daemon.outputs import open_output, standard_output
 from ...daemon.terminal import CHECK_SAYS_NO, GOOD
 from ...parsers.values import printable
 from ..advise.choices import names_in, read_sources
 from ..advise.compose import advise_on, print_advice, read_demands
+from ..results.promise import PROMISE_FILE
 
 EXAMPLE = (
     'tegrascope advise bench-out/ --rates "yolo=30,seg=10"\n'
@@ -31,6 +32,7 @@ def add(option: Options) -> None:
         "take latencies and loads as so much larger (default: %(default)g)",
         default=10.0,
     )
+    option("-o, --output DIR", "write promise.json there, for tegrascope verify")
     option("--json", "for programs; see docs/advise.md")
 
 
@@ -39,6 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
     sources = read_sources(arguments.results)
     demands = read_demands(arguments.rates, arguments.deadlines, names_in(sources))
     advice = advise_on(sources, demands, minimise=arguments.minimise, margin=arguments.margin / 100)
+    if arguments.output is not None and advice.promise is not None:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        with open_output(arguments.output / PROMISE_FILE) as output:
+            output.write(advice.promise.model_dump_json(exclude_none=True, indent=2) + "\n")
     if arguments.json:
         print(advice.model_dump_json(exclude_none=True), file=standard_output())
         for violation in advice.violations:

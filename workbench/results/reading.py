@@ -11,6 +11,7 @@ from ...collectors.paths import is_directory
 from ...daemon.measure.report import RunReport
 from ...parsers.errors import UserError
 from ...parsers.records import Record
+from .promise import PROMISE_FILE, Promise
 from .records import READABLE_VERSIONS, BenchResult
 
 Kind = TypeVar("Kind", bound=Record)
@@ -60,25 +61,34 @@ def validated(kind: type[Kind], text: str, where: str, writer: str = "of another
         ) from None
 
 
-def _document(given: Path) -> tuple[Path, str, object]:
+def read_promise(directory: Path) -> Promise:
+    """Read the promise that ``advise -o`` wrote into a directory, or raise ``UserError``."""
+    remedy = "write one: tegrascope advise RESULT --rates NAME=30 -o DIR"
+    path, text, _ = _document(directory / PROMISE_FILE, remedy)
+    return validated(Promise, text, str(path))
+
+
+def _document(
+    given: Path, remedy: str = f"{_NAME_ONE}, or its directory"
+) -> tuple[Path, str, object]:
     path = given / _FILE if is_directory(given) else given
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST_BYTES + 1)
         if len(content) > _LARGEST_BYTES:
-            raise UserError(f"{path} is larger than {_LARGEST_BYTES >> 20} MiB", _NAME_ONE)
+            raise UserError(f"{path} is larger than {_LARGEST_BYTES >> 20} MiB", remedy)
         text = content.decode("utf-8")
         return path, text, json.loads(text, parse_float=_finite, parse_constant=_finite)
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}", f"{_NAME_ONE}, or its directory") from None
+        raise UserError(f"{path}: {error.strerror}", remedy) from None
     except UnicodeDecodeError:
-        raise UserError(f"{path} is not text", _NAME_ONE) from None
+        raise UserError(f"{path} is not text", remedy) from None
     except OverflowError as error:
         raise UserError(
             f"{path} contains {error}, which is not a valid measurement", "run the benchmark again"
         ) from None
     except ValueError:
-        raise UserError(f"{path} is not JSON", _NAME_ONE) from None
+        raise UserError(f"{path} is not JSON", remedy) from None
 
 
 def _finite(text: str) -> float:
