@@ -156,9 +156,10 @@ def _pace(times_ns: Sequence[int], changes: Sequence[int]) -> float | None:
     window tell them; all lines then tell the best of them better.
     """
     few = changes[: bisect_right(changes, changes[0] + _PACED_LINES)]
-    if len(few) < _FEWEST_RUNS:
-        return None
     lines = few[-1] - few[0]
+    # Where each of the first lines has a new value, they show no pace.
+    if len(few) < _FEWEST_RUNS or lines < len(few):
+        return None
     quarters = [count / 4 for count in range(2 * lines, int(4 * lines / _FEWEST_LINES))]
     alike, cycles = _most_alike(times_ns, few, quarters)
     # So many were tried.

@@ -117,6 +117,15 @@ def test_lines_that_begin_quiet_and_repeat_later_are_judged_from_there():
     assert update_seconds(nanoseconds(times), [watts[: len(times)]]) is None
 
 
+def test_lines_that_all_change_at_first_show_no_pace():
+    """In a long window of a lively board the first repeat may come late."""
+    chance, times = random.Random(9), lines(seconds=80)
+    watts = [5.0 + chance.random() for _ in range(400)]
+    while len(watts) < len(times):
+        watts += [reading(9.0 + chance.random())] * chance.choice([1, 1, 2])
+    assert update_seconds(nanoseconds(times), [watts[: len(times)]]) is None
+
+
 def test_absent_values_show_neither_updates_nor_motion():
     chance, times = random.Random(9), lines()
     part = [math.nan if 15 <= time < 20 else 5 + chance.random() for time in times]
