@@ -98,6 +98,14 @@ def _lacks_root(page: Scrape) -> Mapping[str, Number]:
     return lacks_root
 
 
+def _workload_info(workload: WorkloadState) -> Mapping[str, str] | None:
+    run = workload.last_good
+    if run is None or run.built is None or run.built.engine_key is None:
+        return workload.settings or None
+    # As `engines list` prints it. Boards with the same one run the same engine.
+    return {**workload.settings, "engine_key": run.built.engine_key[:12]}
+
+
 def _runs(workload: WorkloadState) -> Mapping[str, Number]:
     # Counters begin at 0, so that the first run is an increase too.
     return {"ok": 0, "failed": 0, "timeout": 0, **workload.runs}
@@ -207,7 +215,7 @@ _ROWS = (
     MetricRow("tegra_process_cpu_seconds_total", "counter", "CPU time of the processes of a name since the daemon's start; the busiest, and those that are configured.", chart="CPU by process", legend="{{process}}", after="tegra_cpu_online", labels=("process",), read=lambda page: {use.name: use.cpu_seconds for use in page.snapshot.processes}),
     MetricRow("tegra_process_resident_memory_bytes", "gauge", "Resident memory of the processes of a name; memory that they share counts for each.", chart="Memory by process", legend="{{process}}", after="tegra_process_cpu_seconds_total", labels=("process",), read=lambda page: {use.name: use.memory_bytes for use in page.snapshot.processes}),
     MetricRow("tegra_process_start_time_seconds", "gauge", "When the oldest process of a name started, in seconds since 1970.", chart=None, after="tegra_process_resident_memory_bytes", labels=("process",), read=lambda page: {use.name: use.started_seconds for use in page.snapshot.processes}),
-    WorkloadRow("tegra_inference_workload_info", "info", "What a workload is configured to run: model (the file's name), back-end, precision, batch.", read=lambda workload: workload.settings or None),
+    WorkloadRow("tegra_inference_workload_info", "info", "What a workload is configured to run: model (the file's name), back-end, precision, batch; and engine_key, the engine of its last good run.", read=_workload_info),
     WorkloadRow("tegra_inference_runs_total", "counter", "Runs that ended, by outcome.", labels=("outcome",), read=_runs),
     WorkloadRow("tegra_inference_consecutive_failures", "gauge", "Failed and timed-out runs since the last good one.", read=lambda workload: workload.failures),
     WorkloadRow("tegra_inference_consecutive_unsuccessful_runs", "gauge", "Failed, timed-out and skipped runs since the last good one, without those that the guard duty skipped.", read=lambda workload: workload.unsuccessful),

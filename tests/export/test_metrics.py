@@ -57,6 +57,7 @@ TRACED = {
     "dla.trace.lost": 3.0,
 }
 RUN_ID = "01a2096c-f5bf-79ae-8808-0173e565b4ef"
+KEY = "3fa9c1d2e0b4" + 52 * "5"
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
 
@@ -101,7 +102,7 @@ def report(**changes: object) -> RunReport:
             joules_per_unit=0.05,
         ),
         "quality": ("simulated", "overlapped"),
-        "built": Built(placement=PLACEMENT),
+        "built": Built(placement=PLACEMENT, engine_key=KEY),
     }
     return RunReport.model_validate(fields | changes)
 
@@ -364,9 +365,16 @@ def test_workload_without_a_deadline_has_no_series_of_it():
 def test_settings_pair_workloads_of_one_model():
     """What a workload runs is one series of labels; what is not set has no label."""
     name = "tegra_inference_workload_info"
-    full = "backend=tensorrt,batch=1,device=dla0,model=resnet50.onnx,precision=fp16,unit=token"
+    engine = f"engine_key={KEY[:12]}"
+    full = (
+        f"backend=tensorrt,batch=1,device=dla0,{engine},"
+        "model=resnet50.onnx,precision=fp16,unit=token"
+    )
     live = full_state()
     assert series(live.snapshot)[f"{name}{{{full},workload=resnet50}}"] == 1
+    live.run_ended(report(built=Built(placement=PLACEMENT)))  # an engine without a cache
+    without = full.replace(f"{engine},", "")
+    assert series(live.snapshot)[f"{name}{{{without},workload=resnet50}}"] == 1
     live.set_workloads({"resnet50": "dla0"}, {"resnet50": {"backend": "window", "batch": "1"}})
     found = series(live.snapshot)
     assert found[f"{name}{{backend=window,batch=1,device=dla0,workload=resnet50}}"] == 1

@@ -30,8 +30,8 @@ COUNTED = frozenset(
 STATES = frozenset({"active", "flag", "missing", "online", "up"})
 
 LABELS = frozenset(
-    {"backend", "batch", "battery", "board", "core", "device", "engine", "fan", "flag",
-     "gpc", "jetpack", "kind", "l4t", "model", "module", "outcome", "part", "placement",
+    {"backend", "batch", "battery", "board", "core", "device", "engine", "engine_key", "fan",
+     "flag", "gpc", "jetpack", "kind", "l4t", "model", "module", "outcome", "part", "placement",
      "power_mode", "precision", "process", "python", "rail", "reason", "signal", "simulated",
      "source", "stage", "unit", "version", "workload", "zone"}
 )  # fmt: skip
