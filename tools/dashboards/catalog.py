@@ -2,7 +2,7 @@
 
 from tegrascope.daemon.export.metrics import METRICS
 
-from . import device, dla_or_gpu, fleet, workload
+from . import device, dla_or_gpu, fleet, like, workload
 from .parts import Dashboard
 
 DASHBOARDS: tuple[Dashboard, ...] = (
@@ -10,6 +10,7 @@ DASHBOARDS: tuple[Dashboard, ...] = (
     dla_or_gpu.DASHBOARD,
     workload.DASHBOARD,
     fleet.DASHBOARD,
+    like.DASHBOARD,
 )
 
 UNSHOWN = frozenset(row.name for row in METRICS if row.chart is None)
