@@ -337,7 +337,7 @@ def build_arguments(
     chosen = [f"--onnx={model}", f"--saveEngine={plan}"]
     ordered = [shape for name, shape in order.shapes.items() if name in shapes]
     if any(shape.min is not None for shape in ordered):
-        chosen += [*_common(order, {}), *_range(order, shapes)]
+        chosen += [*_common(order, {}), *profile_arguments(order, shapes)]
     else:
         chosen += _common(order, shapes)
     precision = order.precision or DEFAULT_PRECISION
@@ -383,7 +383,7 @@ def check_held(offered: frozenset[str], build: Precision, held: Mapping[str, Pre
         raise UserError(f"{len(held)} layers are too many for the command of trtexec", remedy)
 
 
-def _range(order: Order, shapes: Shapes) -> list[str]:
+def profile_arguments(order: Order, shapes: Shapes) -> list[str]:
     """Return the least, the usual and the largest shapes of an engine with a range."""
     arguments = []
     for at, option in enumerate(("--minShapes", "--optShapes", "--maxShapes")):

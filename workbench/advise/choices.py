@@ -114,14 +114,23 @@ class MeasuredOption(Option):
     ``gross_joules`` are per input, with the idle power of the board.
     """
 
-    variant: str
-    precision: Precision | None
+    settings: BenchSettings
     result: AcceleratorResult
     model: ModelResult
     source: BenchSource
     like: Device | None = None
     has_gpu_load: bool = True
     gross_joules: Figure | None = None
+
+    @property
+    def variant(self) -> str:
+        """Its form, if not the usual one."""
+        return variant_of(self.settings)
+
+    @property
+    def precision(self) -> Precision | None:
+        """That of its engine; ``None`` left it to the back-end."""
+        return self.settings.precision
 
     @property
     def words(self) -> str:
@@ -330,8 +339,7 @@ def _option(
         latency_seconds=latency.p99_seconds,
         joules=None if net is None else net.times(1 / settings.batch),
         gpu_seconds=on_gpu.times(1 / throughput.value),
-        variant=variant_of(settings),
-        precision=settings.precision,
+        settings=settings,
         result=result,
         model=model,
         source=source,

@@ -7,9 +7,11 @@ from pathlib import Path
 from ...daemon.commands import Options
 from ...daemon.outputs import open_output, standard_output
 from ...daemon.terminal import CHECK_SAYS_NO, GOOD
+from ...parsers.errors import UsageError
 from ...parsers.values import printable
 from ..advise.choices import names_in, read_sources
 from ..advise.compose import advise_on, print_advice, read_demands
+from ..advise.emit import TARGETS, emit
 from ..results.promise import PROMISE_FILE
 
 EXAMPLE = (
@@ -32,12 +34,17 @@ def add(option: Options) -> None:
         "take latencies and loads as so much larger (default: %(default)g)",
         default=10.0,
     )
-    option("-o, --output DIR", "write promise.json there, for tegrascope verify")
+    words = "also write what this program needs to run the models so; needs -o"
+    option("--emit", words, choices=TARGETS)
+    option("-o, --output DIR", "where --emit writes, and promise.json for tegrascope verify")
+    option.state_dir("where built-in models are cached")
     option("--json", "for programs; see docs/advise.md")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the best accelerator for each model; return 3 if no placement is feasible."""
+    if arguments.emit is not None and arguments.output is None:
+        raise UsageError("--emit needs a directory", "add -o DIR")
     sources = read_sources(arguments.results)
     demands = read_demands(arguments.rates, arguments.deadlines, names_in(sources))
     advice = advise_on(sources, demands, minimise=arguments.minimise, margin=arguments.margin / 100)
@@ -51,4 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(printable(violation.sentence), file=sys.stderr)
     else:
         print_advice(advice)
+    if arguments.emit is not None:
+        models = arguments.state_dir / "models"
+        for path in emit(advice, sources, arguments.emit, arguments.output, models):
+            print(f"wrote {printable(str(path))}", file=sys.stderr)
     return GOOD if advice.chosen is not None else CHECK_SAYS_NO
