@@ -48,10 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
     sources = read_sources(arguments.results)
     demands = read_demands(arguments.rates, arguments.deadlines, names_in(sources))
     advice = advise_on(sources, demands, minimise=arguments.minimise, margin=arguments.margin / 100)
-    if arguments.output is not None and advice.promise is not None:
-        arguments.output.mkdir(parents=True, exist_ok=True)
-        with open_output(arguments.output / PROMISE_FILE) as output:
-            output.write(advice.promise.model_dump_json(exclude_none=True, indent=2) + "\n")
     if arguments.json:
         print(advice.model_dump_json(exclude_none=True), file=standard_output())
         for violation in advice.violations:
@@ -62,4 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
         models = arguments.state_dir / "models"
         for path in emit(advice, sources, arguments.emit, arguments.output, models):
             print(f"wrote {printable(str(path))}", file=sys.stderr)
+    if arguments.output is not None and advice.promise is not None:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        with open_output(arguments.output / PROMISE_FILE) as output:
+            output.write(advice.promise.model_dump_json(exclude_none=True, indent=2) + "\n")
     return GOOD if advice.chosen is not None else CHECK_SAYS_NO
