@@ -570,6 +570,14 @@ def test_wrong_combination_is_refused(emit, case, target, change, said):
     assert not done.output.exists()
 
 
+def test_dla_of_a_strongly_typed_tensorrt_takes_the_nodes_themselves(emit):
+    case = Case(device="dla0", settings=INT8, model=QUANTISED, built={"is_strongly_typed": True})
+    done = emit(case, "trtexec")
+    assert done.status == 0, done.err
+    (_, (_, *words)) = read_command(done.output / "net.trtexec.sh")
+    assert words[2:] == ["--useDLACore=0", "--allowGPUFallback"]
+
+
 def test_model_of_which_the_file_is_gone_is_refused(emit, tmp_path, capsys):
     emit(Case(), "trtexec")
     (tmp_path / "net.onnx").unlink()
@@ -603,8 +611,10 @@ def test_directory_may_have_any_name(emit, tmp_path):
     assert read_nvinfer(where / "config_infer_net.txt")["int8-calib-file"] == scales
     assert read_providers(where / "net_ort.py")[1][0][1]["trt_engine_cache_path"] == str(where)
     # A quoted argument goes on over the end of its line.
-    words = shlex.split((where / "net.trtexec.sh").read_text(), comments=True)
-    assert f"--calib={scales}" in words
+    text = (where / "net.trtexec.sh").read_text()
+    assert f"--calib={scales}" in shlex.split(text, comments=True)
+    # The file may be read elsewhere than the result was.
+    assert f"# result: {tmp_path}/bench, " in text
 
 
 def test_nothing_is_written_if_no_placement_is_feasible(emit):
