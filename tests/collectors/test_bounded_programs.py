@@ -67,3 +67,11 @@ def test_child_that_ends_without_an_answer_is_an_error_with_its_last_words():
     answer = ask_child(command, Answer, "library", "a question", PATIENCE_SECONDS)
     assert isinstance(answer, UserError)
     assert "no driver" in str(answer)
+
+
+def test_memory_beyond_the_limit_is_an_error_and_no_limit_is_none():
+    module = "from tegrascope.collectors.children.bounded import limit_memory"
+    for limit, words in (("64 << 20", b"MemoryError"), ("None", b"")):
+        code = f"{module}; limit_memory({limit}); bytearray(256 << 20)"
+        done = run_bounded(python(code), PATIENCE_SECONDS)
+        assert (done.returncode != 0, words in done.stderr) == (bool(words), True)
