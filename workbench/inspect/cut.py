@@ -110,9 +110,9 @@ def cut_model(
         _publish(pieces, directory)
     nodes = [trial.inspection.nodes[index] for index in trial.body]
     rewritten = []
-    for node, instead, _ in trial.rewrites:
+    for rewrite in trial.rewrites:
+        node, operators = rewrite.node, tuple(new.op_type for new in rewrite.nodes)
         rule = whole.inspection.nodes[node.index].findings[0].rule
-        operators = tuple(new.op_type for new in instead)
         rewritten.append(Rewritten(name=node.name, op=node.op, rule=rule, instead=operators))
     return Cut(
         body=str(directory / BODY),

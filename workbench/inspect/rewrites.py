@@ -9,7 +9,7 @@ Source:
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...parsers.onnx.graph import Graph, Node, Number
 
@@ -28,39 +28,13 @@ _FLOATS = ("float32", "float16")
 _POINTWISE = frozenset({"Add", "Clip", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"})
 
 
-class Rewrite(NamedTuple):
-    """A node, and the nodes and weights (of ONNX) that make the same tensors."""
+class Rewrite:
+    """Nodes and weights (of ONNX) that make the tensors of a node, in the order in which they run.
 
-    node: Node
-    nodes: Sequence[Any]
-    weights: Sequence[Any]
-
-
-def rewrite_of(graph: Graph, weights: Mapping[str, Any], node: Node) -> Rewrite | None:
-    """Return the replacement of a node that computes on an image; None if none is known.
-
-    Args:
-        weights: The initializers of the model, by name.
+    Example:
+        new = Rewrite(graph, weights, node)
+        new.add("Relu", new.data.name)
     """
-    make = _BY_OPERATOR.get(node.op)
-    data = graph.varying_inputs(node)
-    if make is None or node.domain or graph.opsets.get("", 0) < _OLDEST_OPSET or len(data) != 1:
-        return None
-    if data[0].rank != _IMAGE_RANK or not data[0].is_fixed or data[0].dtype not in _FLOATS:
-        return None
-    if (data[0].length(1) or 0) > _MOST_CHANNELS:
-        return None
-    new = _Replacement(graph, weights, node)
-    make(new)
-    if not new.nodes:
-        return None
-    if len(node.outputs) == 1:
-        new.nodes[-1].output[0] = node.outputs[0]
-    return Rewrite(node, new.nodes, new.weights)
-
-
-class _Replacement:
-    """Nodes and weights that replace a node, in the order in which they run."""
 
     def __init__(self, graph: Graph, weights: Mapping[str, Any], node: Node) -> None:
         self.graph = graph
@@ -114,10 +88,33 @@ class _Replacement:
         return self.add("Conv", data, *map(self.constant, weights), **attributes)
 
 
+def rewrite_of(graph: Graph, weights: Mapping[str, Any], node: Node) -> Rewrite | None:
+    """Return the replacement of a node that computes on an image; None if none is known.
+
+    Args:
+        weights: The initializers of the model, by name.
+    """
+    make = _BY_OPERATOR.get(node.op)
+    data = graph.varying_inputs(node)
+    if make is None or node.domain or graph.opsets.get("", 0) < _OLDEST_OPSET or len(data) != 1:
+        return None
+    if data[0].rank != _IMAGE_RANK or not data[0].is_fixed or data[0].dtype not in _FLOATS:
+        return None
+    if (data[0].length(1) or 0) > _MOST_CHANNELS:
+        return None
+    new = Rewrite(graph, weights, node)
+    make(new)
+    if not new.nodes:
+        return None
+    if len(node.outputs) == 1:
+        new.nodes[-1].output[0] = node.outputs[0]
+    return new
+
+
 # --- slices ---------------------------------------------------------------------------------------
 
 
-def _split(new: _Replacement) -> None:
+def _split(new: Rewrite) -> None:
     counts = [new.graph.tensor(name).length(1) for name in new.node.outputs]
     if (new.node.attribute("axis", int) or 0) % _IMAGE_RANK != 1 or None in counts:
         return
@@ -128,7 +125,7 @@ def _split(new: _Replacement) -> None:
         start += count or 0
 
 
-def _slice(new: _Replacement) -> None:
+def _slice(new: Rewrite) -> None:
     """Cut channels with weights, and rows or columns in steps with a stride."""
     import numpy
 
@@ -150,7 +147,7 @@ def _slice(new: _Replacement) -> None:
         new.convolve(new.data.name, kernel, group=len(kernel), strides=window)
 
 
-def _some_channels(new: _Replacement, name: str, start: int, end: int) -> str:
+def _some_channels(new: Rewrite, name: str, start: int, end: int) -> str:
     """Return the channels of a tensor from a start to an end, made by convolutions.
 
     The convolution that makes the tensor is divided, also if activations follow it. If something
@@ -193,7 +190,7 @@ def _is_pointwise(graph: Graph, node: Node) -> bool:
 # --- poolings -------------------------------------------------------------------------------------
 
 
-def _mean(new: _Replacement) -> None:
+def _mean(new: Rewrite) -> None:
     """Pool rows and columns, in several steps if they are more than a window may have."""
     axes = {int(axis) % _IMAGE_RANK for axis in new.numbers(1, "axes")}
     rows, columns = map(_windows, new.image[2:])
@@ -221,7 +218,7 @@ def _windows(length: int) -> list[int]:
     return sides
 
 
-def _maximum(new: _Replacement) -> None:
+def _maximum(new: Rewrite) -> None:
     """Take the maximum over a wide window as that of maxima over narrow ones."""
     side, *others = new.node.attribute("kernel_shape", tuple) or (0,)
     is_odd_square = side % 2 == 1 and others == [side]
@@ -241,7 +238,7 @@ def _maximum(new: _Replacement) -> None:
 # --- activations, factors -------------------------------------------------------------------------
 
 
-def _hard_sigmoid(new: _Replacement) -> None:
+def _hard_sigmoid(new: Rewrite) -> None:
     """Write the definition out, in its order: each step rounds as the original does."""
     is_swish = new.node.op == "HardSwish"
     slope = 1 / 6 if is_swish else new.number("alpha", 0.2)
@@ -252,50 +249,41 @@ def _hard_sigmoid(new: _Replacement) -> None:
         new.add("Mul", new.data.name, last)
 
 
-def _normalise(new: _Replacement) -> None:
-    arrays = new.arrays(new.node.inputs[1:]) or []
-    shapes = [array.shape for array in arrays]
-    # With more outputs it is in training.
-    if shapes != [new.image[1:2]] * 4 or len(new.node.outputs) != 1:
-        return
-    scale, bias, mean, variance = arrays
-    factor = scale / (variance + new.number("epsilon", 1e-5)) ** 0.5
-    _per_channel(new, factor, bias - mean * factor)
-
-
-def _scale(new: _Replacement) -> None:
-    """Rewrite an operation with a constant: a divisor, or one number for each channel."""
+def _line(new: Rewrite) -> None:
+    """Rewrite an operation with constants as a factor and a shift of each channel."""
     import numpy
+    from onnx import helper
+    from onnx.reference import ReferenceEvaluator
 
-    is_first = new.node.inputs[0] == new.data.name
-    arrays = new.arrays([name for name in new.node.inputs if name != new.data.name])
-    if not arrays or (new.node.op == "Div" and not (is_first and arrays[0].all())):
+    node, data = new.node, new.data.name
+    constants = [name for name in node.inputs if name != data]
+    arrays = new.arrays(constants)
+    # A normalisation with more outputs is in training.
+    if not arrays or len(node.outputs) != 1:
         return
-    [constant] = arrays
-    if new.node.op == "Div" and constant.size == 1:
-        new.add("Mul", new.data.name, new.constant(1 / constant))
+    if node.op == "Div" and node.inputs[0] == data and arrays[0].size == 1 and arrays[0].all():
+        new.add("Mul", data, new.constant(1 / arrays[0]))
         return
-    if constant.size != new.image[1] or constant.shape[-3:] != (constant.size, 1, 1):
-        return
-    constant = constant.ravel()
-    factor, shift = numpy.ones_like(constant), numpy.zeros_like(constant)
-    if new.node.op in ("Div", "Mul"):
-        factor = constant if new.node.op == "Mul" else 1 / constant
-    elif new.node.op == "Sub" and is_first:
-        shift = -constant
-    else:
-        factor, shift = -factor if new.node.op == "Sub" else factor, constant
-    _per_channel(new, factor, shift)
-
-
-def _per_channel(new: _Replacement, factor: Any, shift: Any) -> None:
-    new.convolve(new.data.name, factor.reshape(-1, 1, 1, 1), shift, group=len(factor))
+    attributes: Mapping[str, Any] = node.attributes
+    same = helper.make_node(node.op, node.inputs, node.outputs, **attributes)
+    evaluator: Any = ReferenceEvaluator(same, opsets=new.graph.opsets)
+    given = dict(zip(constants, arrays, strict=True))
+    shape = (1, new.image[1], 1, 1)
+    try:
+        with numpy.errstate(all="ignore"):  # what divides by the image is infinite at 0
+            [shift] = evaluator.run(None, {**given, data: numpy.zeros(shape)})
+            [end] = evaluator.run(None, {**given, data: numpy.ones(shape)})
+    except (TypeError, ValueError):
+        return  # too few weights, or not one for each channel
+    factor = end - shift
+    if factor.shape == shape and numpy.isfinite(factor).all():
+        new.convolve(data, factor.reshape(-1, 1, 1, 1), shift.ravel(), group=shape[1])
 
 
 # --- convolutions ---------------------------------------------------------------------------------
 
 
-def _patches(new: _Replacement) -> None:
+def _patches(new: Rewrite) -> None:
     """Divide a convolution of whole patches: the first one only moves pixels into channels."""
     import numpy
 
@@ -320,18 +308,18 @@ def _patches(new: _Replacement) -> None:
     new.convolve(last, kernel, *bias, strides=[coarse, coarse])
 
 
-_BY_OPERATOR: Mapping[str, Callable[[_Replacement], None]] = {
-    "Add": _scale,
-    "BatchNormalization": _normalise,
+_BY_OPERATOR: Mapping[str, Callable[[Rewrite], None]] = {
+    "Add": _line,
+    "BatchNormalization": _line,
     "Conv": _patches,
-    "Div": _scale,
+    "Div": _line,
     "GlobalAveragePool": _mean,
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_sigmoid,
     "MaxPool": _maximum,
-    "Mul": _scale,
+    "Mul": _line,
     "ReduceMean": _mean,
     "Slice": _slice,
     "Split": _split,
-    "Sub": _scale,
+    "Sub": _line,
 }
