@@ -36,8 +36,9 @@ class Net:
         return name
 
     def add(self, operation: str, *inputs: str, outputs: int = 0, **attributes: Any) -> Any:
-        names = [f"{operation.lower()}{len(self.nodes)}.{at}" for at in range(max(1, outputs))]
-        self.nodes.append(helper.make_node(operation, list(inputs), names, **attributes))
+        name = f"{operation.lower()}{len(self.nodes)}"
+        names = [f"{name}.{at}" for at in range(max(1, outputs))]
+        self.nodes.append(helper.make_node(operation, list(inputs), names, name, **attributes))
         return names if outputs else names[0]
 
     def conv(
@@ -87,9 +88,16 @@ class Net:
 
     stats_names: list[str]
 
+    def mix(self, source: str, channels_in: int, channels_out: int) -> str:
+        """Add a convolution of 1 × 1 without normalisation: means over an image hardly vary."""
+        weight = self.random.normal(size=(channels_out, channels_in, 1, 1))
+        return str(self.add("Conv", source, self.constant(weight / math.sqrt(channels_in))))
+
     def act(self, source: str, act: str) -> str:
         if act == "silu":
             return str(self.add("Mul", source, self.add("Sigmoid", source)))
+        if act == "hswish":
+            return str(self.add("HardSwish", source))
         if act == "relu6":
             return str(self.add("Clip", source, self.constant(0.0), self.constant(6.0)))
         return str(self.add("Relu", source)) if act == "relu" else source
@@ -102,7 +110,8 @@ class Net:
 
     def up(self, source: str) -> str:
         scales = self.constant([1, 1, 2, 2])
-        return str(self.add("Resize", source, "", scales, mode="nearest"))
+        how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return str(self.add("Resize", source, "", scales, mode="nearest", **how))
 
     def split(self, source: str, *sizes: int, axis: int = 1) -> list[str]:
         parts: list[str] = self.add(
@@ -324,6 +333,21 @@ def mobilenet(net: Net) -> dict[str, str]:
     return _classify(net, net.conv(last, wide, 128, act="relu6"), 128)
 
 
+def mobilenetv3(net: Net) -> dict[str, str]:
+    """Inverted residuals with hard swish, and gates from means over the image."""
+    last, wide = net.conv("image", 3, 16, 3, 2, act="hswish"), 16
+    for out, stride in ((24, 2), (40, 2), (40, 1)):
+        inner, count = net.conv(last, wide, 4 * wide, act="hswish"), 4 * wide
+        inner = net.conv(inner, count, count, 3, stride, groups=count, act="hswish")
+        gate = net.add("Relu", net.mix(net.add("GlobalAveragePool", inner), count, 16))
+        gate = net.add("HardSigmoid", net.mix(gate, 16, count), alpha=1 / 6, beta=0.5)
+        inner = net.conv(net.add("Mul", inner, gate), count, out, act="")
+        last = net.add("Add", inner, last) if wide == out else inner
+        wide = out
+    pooled = net.add("GlobalAveragePool", net.conv(last, wide, 128, act="hswish"))
+    return {"scores": net.add("Flatten", net.mix(pooled, 128, 40))}
+
+
 def vit(net: Net) -> dict[str, str]:
     """Patches of 16 under six blocks of attention."""
     wide, count = 48, (SIDE // 16) ** 2
@@ -345,6 +369,10 @@ STRUCTURES: Mapping[str, Callable[[Net], dict[str, str]]] = {
         *(unet, deeplab, resnet, mobilenet, vit),
     )
 }
+
+
+# The last one is for cuts: it has operators that the DLA refuses.
+NETWORKS = {**STRUCTURES, "mobilenetv3": mobilenetv3}
 
 
 def _model(net: Net, outputs: Mapping[str, str]) -> onnx.ModelProto:
@@ -382,7 +410,7 @@ def build(name: str, seed: int, images: "numpy.ndarray[Any, Any]") -> onnx.Model
     """Return a network whose layers are normalised on some images, shape (n, 3, 96, 96)."""
     first = Net(seed, None)
     first.stats_names = []
-    STRUCTURES[name](first)
+    NETWORKS[name](first)
     stats: dict[str, Any] = {}
     if first.wanted:
         found = run(
@@ -391,7 +419,7 @@ def build(name: str, seed: int, images: "numpy.ndarray[Any, Any]") -> onnx.Model
         values = [found[f"stat{at}"].reshape(-1) for at in range(len(first.wanted))]
         stats = dict(enumerate(zip(values[::2], values[1::2], strict=True)))
     net = Net(seed, _ByOrder(stats))
-    return _model(net, STRUCTURES[name](net))
+    return _model(net, NETWORKS[name](net))
 
 
 class _ByOrder(dict[Any, Any]):

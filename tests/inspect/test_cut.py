@@ -13,6 +13,7 @@ import pytest
 from google.protobuf.message import EncodeError
 from onnx import TensorProto, helper, numpy_helper
 
+from tegrascope.collectors.backends.base import make_varied
 from tegrascope.collectors.models.files import read_graph_apart
 from tegrascope.parsers.errors import UserError
 from tegrascope.parsers.onnx.graph import Graph, Node, Tensor
@@ -23,12 +24,18 @@ from tegrascope.workbench.inspect.equality import differences
 from tegrascope.workbench.inspect.judge import inspect_graph
 from tegrascope.workbench.inspect.rewrites import rewrite_of
 from tegrascope.workbench.inspect.rules import rules_of
+from tests.fakes.structures import SIDE, build
 
-from . import structures
 from .made import axes, model, node, one
 
 onnxruntime = pytest.importorskip("onnxruntime")
 IMAGE = (1, 16, 16, 16)
+PHOTOGRAPH = {"image": (1, 3, SIDE, SIDE)}
+
+
+def network(name: str, seed: int = 1) -> onnx.ModelProto:
+    """Return a network as a test of outputs has it; its batch is open."""
+    return build(name, seed, make_varied(numpy.zeros((8, 3, SIDE, SIDE), "f4"), 50))
 
 
 def judged(path: Path, shapes: Any = None, has_slices: bool = True) -> Any:
@@ -74,12 +81,13 @@ def worst_difference(path: Path, parts: Cut, count: int) -> float:
     for _ in range(count):
         given = {}
         for value in ready.get_inputs():
+            _, channels, *lengths = value.shape
             # Blocks of 4 with another contrast for each input: averages over noise hardly vary.
-            sides = [-(-length // 4) for length in value.shape[2:]]
-            coarse = generator.uniform(-1, 1, [*value.shape[:2], *sides])
+            sides = [-(-length // 4) for length in lengths]
+            coarse = generator.uniform(-1, 1, [1, channels, *sides])
             coarse *= generator.uniform(0.2, 3)
             fine = numpy.repeat(numpy.repeat(coarse, 4, 2), 4, 3)
-            given[value.name] = fine[:, :, : value.shape[2], : value.shape[3]].astype("f4")
+            given[value.name] = fine[:, :, : lengths[0], : lengths[1]].astype("f4")
         inputs.append(given)
     names = [value.name for value in ready.get_outputs()]
     expected = results([path], inputs)
@@ -97,16 +105,20 @@ def worst_difference(path: Path, parts: Cut, count: int) -> float:
     return worst
 
 
-NETWORKS = [*((network, True) for network in structures.CUT), (structures.yolov8, False)]
+NAMES = ("yolov5", "yolov8", "ssd", "retinanet", "unet", "resnet", "mobilenet", "mobilenetv3")
 
 
-@pytest.mark.parametrize(("network", "has_slices"), NETWORKS)
-def test_a_network_becomes_one_body_with_its_work_and_an_equal_head(network, has_slices, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "has_slices"), [*((name, True) for name in NAMES), ("yolov8", False)]
+)
+def test_a_network_becomes_one_body_with_its_work_and_an_equal_head(name, has_slices, tmp_path):
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"weights of seed {seed}")
-    made = cut(network(seed), tmp_path, has_slices=has_slices)
+    made = cut(network(name, seed), tmp_path, shapes=PHOTOGRAPH, has_slices=has_slices)
     assert made.flops_ratio >= 0.99
     assert made.largest_error <= 1e-5
+    # Without a replaced node it is the same, whatever ONNX Runtime does for a whole model.
+    assert name == "mobilenetv3" or made.largest_error == 0
     assert worst_difference(tmp_path / "model.onnx", made, 20) <= 1e-5
     # The same rules accept the body as a whole.
     graph, judge = judged(Path(made.body), has_slices=has_slices)
@@ -116,12 +128,12 @@ def test_a_network_becomes_one_body_with_its_work_and_an_equal_head(network, has
 
 
 def test_attention_ends_the_body_and_is_the_reason(tmp_path):
-    made = cut(structures.yolov11(1), tmp_path)
+    made = cut(network("yolo11"), tmp_path, shapes=PHOTOGRAPH)
     assert 0.3 < made.flops_ratio < 0.6
     assert worst_difference(tmp_path / "model.onnx", made, 3) <= 1e-5
     assert [stop.op for stop in made.stops] == ["Reshape"]
     assert len(made.attention) == 2
-    assert all("MatMul" in name for name in made.attention)
+    assert all("matmul" in name for name in made.attention)
 
 
 def test_a_transformer_keeps_its_patches_on_the_dla(families, tmp_path):
@@ -135,20 +147,21 @@ def test_a_transformer_keeps_its_patches_on_the_dla(families, tmp_path):
 
 def test_decoding_is_left_to_the_head(tmp_path):
     """In INT8 a concatenation of boxes and scores would have one scale."""
-    made = cut(structures.yolov8(1), tmp_path)
+    made = cut(network("yolov8"), tmp_path, shapes=PHOTOGRAPH)
     body, head = onnx.load(made.body), onnx.load(made.head)
-    assert {output.split("_")[0] for output in made.borders} == {"/Conv"}
-    assert len(made.borders) == 4
+    assert all(output.startswith("conv") for output in made.borders)
+    assert len(made.borders) == 6
     assert [value.name for value in head.graph.input] == list(made.borders)
     assert "Softmax" not in {node.op_type for node in body.graph.node}
     assert made.rewritten == ()  # FP16 has slices.
 
 
 def test_a_division_of_convolutions_costs_no_work(tmp_path):
-    before = cut(structures.yolov8(1), tmp_path)
+    made = network("yolov8")
+    before = cut(made, tmp_path, shapes=PHOTOGRAPH)
     graph, judge = judged(Path(before.body))
     as_slices = judge(graph).costs.total.flops
-    made = cut(structures.yolov8(1), tmp_path, has_slices=False)
+    made = cut(made, tmp_path, shapes=PHOTOGRAPH, has_slices=False)
     assert {(node.op, node.rule) for node in made.rewritten} == {("Split", "general.operator")}
     assert made.rewritten[0].instead == ("Conv", "Sigmoid", "Mul", "Conv", "Sigmoid", "Mul")
     graph, judge = judged(Path(made.body))
@@ -351,17 +364,17 @@ def test_forms_of_a_file_make_no_difference(form, tmp_path):
 
 def test_weights_in_another_file_are_taken_along(tmp_path):
     path = tmp_path / "model.onnx"
-    onnx.save(structures.resnet(1), path, save_as_external_data=True, location="weights")
-    parts = cut_model(path, *judged(path), tmp_path / "parts")
+    onnx.save(network("resnet"), path, save_as_external_data=True, location="weights")
+    parts = cut_model(path, *judged(path, PHOTOGRAPH), tmp_path / "parts")
     (tmp_path / "weights").unlink()
     onnx.checker.check_model(parts.body, full_check=True)
     assert session(parts.body).get_outputs()[0].name == parts.borders[0]
 
 
 def test_metadata_goes_along(tmp_path):
-    made = structures.yolov8(1)
+    made = network("yolov8")
     helper.set_model_props(made, {"task": "detect", "stride": "32"})
-    parts = cut(made, tmp_path)
+    parts = cut(made, tmp_path, shapes=PHOTOGRAPH)
     for path in (parts.body, parts.head):
         assert {entry.key: entry.value for entry in onnx.load(path).metadata_props} == {
             "task": "detect",
