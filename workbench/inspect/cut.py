@@ -114,6 +114,10 @@ def cut_model(
         node, operators = rewrite.node, tuple(new.op_type for new in rewrite.nodes)
         rule = whole.inspection.nodes[node.index].findings[0].rule
         rewritten.append(Rewritten(name=node.name, op=node.op, rule=rule, instead=operators))
+    attention = []
+    for judged in trial.rest:
+        if any(finding.rule == _ATTENTION for finding in judged.findings):
+            attention.append(judged.name)
     return Cut(
         body=str(directory / BODY),
         head=str(directory / HEAD) if len(pieces) > 1 else None,
@@ -123,7 +127,7 @@ def cut_model(
         loadables=len({node.loadable for node in nodes} - {None}),
         flops_ratio=trial.share(whole),
         uncounted=trial.uncounted,
-        attention=tuple(node.name for node in trial.rest if _ATTENTION in _rules(node)),
+        attention=tuple(attention),
         inputs=COMPARED_INPUTS,
         largest_error=error,
     )
@@ -331,10 +335,6 @@ def _stops(trial: _Trial) -> list[JudgedNode]:
     return [node for node in rest if _is_fed(trial.graph, node.index, trial.body)]
 
 
-def _rules(node: JudgedNode) -> list[str]:
-    return [finding.rule for finding in node.findings]
-
-
 def _uncut(path: Path, stops: Sequence[JudgedNode]) -> UserError:
     """Return the error for a model without a body."""
     if not stops:
@@ -392,8 +392,9 @@ def _compare(path: Path, whole: _Trial, trial: _Trial, pieces: Sequence[Path]) -
     replaced: dict[str, Node] = {}
     for rewrite in trial.rewrites:
         replaced |= {name: rewrite.node for name in rewrite.node.outputs if trial.makes(name)}
+    ends = sorted({*replaced, *trial.graph.outputs})
     before, after = (
-        _watch(model, replaced, pieces[0].with_name(name))
+        _save(_part(model, trial.graph.inputs, ends), pieces[0].with_name(name))
         for model, name in ((whole.model, "before.onnx"), (trial.model, "after.onnx"))
     )
     by_tensor = differences(before, [after], inputs)
@@ -406,19 +407,6 @@ def _compare(path: Path, whole: _Trial, trial: _Trial, pieces: Sequence[Path]) -
         f" {LARGEST_ERROR:g}",
         f"cut the FP32 export if this one is in FP16; else {_WHOLE}",
     )
-
-
-def _watch(model: Any, names: Iterable[str], path: Path) -> Path:
-    """Save a model that also returns some of its tensors."""
-    from onnx import ModelProto, ValueInfoProto
-
-    watched = ModelProto()
-    watched.CopyFrom(model)
-    known = {value.name for value in model.graph.output}
-    for name in names:
-        if name not in known:
-            watched.graph.output.append(ValueInfoProto(name=name))
-    return _save(watched, path)
 
 
 # --- in words -------------------------------------------------------------------------------------
