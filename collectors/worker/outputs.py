@@ -336,17 +336,12 @@ def compare(
     if rounded is not None and [one.shape for one in rounded] == [one.shape for one in expected]:
         others = rounded
     errors = []
-    same_classes, classified = 0, 0
     for want, got, other in zip(expected, given, others, strict=True):
         broken = int(numpy.count_nonzero(numpy.isfinite(want) & ~numpy.isfinite(got)))
         if broken:
             count = f"{broken} of {got.size} numbers are NaN or infinite"
             return OutputCheck(verdict="wrong", reason=count, limit=limit)
         errors.append(channel_errors(want, got, other))
-        if want.ndim == 2 and want.shape[1] >= _FEWEST_CLASSES:
-            same = want.argmax(axis=1) == got.argmax(axis=1)
-            same_classes += int(numpy.count_nonzero(same))
-            classified += want.shape[0]
     worst_error = max((found.relative for found in errors), default=0.0)
     channels = _judge_channels(errors, precision, tolerance)
     verdict, reason = _verdict(channels, worst_error, limit)
@@ -355,10 +350,23 @@ def compare(
         reason=reason,
         relative_error=worst_error,
         largest_error=max((found.largest for found in errors), default=0.0),
-        top1_agreement=same_classes / classified if classified else None,
+        top1_agreement=_agreement(expected, given),
         limit=limit,
         channels=channels,
     )
+
+
+def _agreement(expected: "list[NDArray[Any]]", given: "list[NDArray[Any]]") -> float | None:
+    """Return the share of inputs with the same class; None if no output has scores of classes."""
+    import numpy
+
+    same = []
+    for want, got in zip(expected, given, strict=True):
+        if want.ndim == 2 and want.shape[1] >= _FEWEST_CLASSES:
+            same.append(want.argmax(axis=1) == got.argmax(axis=1))
+    if not same:
+        return None
+    return float(numpy.concatenate(same).mean())
 
 
 def _verdict(
