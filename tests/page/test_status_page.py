@@ -640,6 +640,7 @@ def test_good_run_with_flags_is_in_doubt(board, show):
     card = " ".join(tab.wait_for(text(".card")).split())
     assert "DLA0 unsure, 1 run" in card
     assert "Reasons for doubt not_steady Rate, latency, a clock or a temperature was still" in card
+    assert "at the end of the run. DLA0: 1 of 1 runs" in card
     assert tab.run(AUDIT) == []
 
 

@@ -110,11 +110,19 @@ function energyOf(kind, figure) {
   return make("span", { class: "energy" }, make("small", {}, `${kind} `), ...words);
 }
 
+/** Return a flag with its meaning, and how many runs of which device have it. */
+function doubt(flag, entries) {
+  const [name, meaning] = explained([flag]);
+  const found = entries.filter(({ flags }) => flags[flag]);
+  const runs = found.map((one) => `${upper(one.device)}: ${one.flags[flag]} of ${one.runs} runs`);
+  meaning.append(make("small", {}, ` ${runs.join(", ")}`));
+  return [name, meaning];
+}
+
 function card(model, hasDla, wait) {
   const heads = ["device", "median latency", "energy per inference", "GPU load", ...(hasDla ? ["GPU freed", "own DLA core"] : [])];
   const places = model.entries.map((entry) => entry.device);
   const rows = model.entries.map((entry) => {
-    const flags = Object.entries(entry.flags).map(([flag, runs]) => `${flag} ${runs}/${entry.runs}`);
     const about = [entry.workload, entry.precision, `${entry.runs} run${entry.runs > 1 ? "s" : ""}`].filter(Boolean).join(", ");
     return row(heads, [
       [make("b", {}, upper(entry.device)), " ", make("small", {}, about)],
@@ -123,7 +131,7 @@ function card(model, hasDla, wait) {
       entry.gpu_ratio === null ? NOTHING : percent(entry.gpu_ratio.value),
       entry.gpu_freed === null ? NOTHING : points(entry.gpu_freed.value),
       entry.dla === null ? NOTHING : `${DLA_USES[entry.dla[0]]} ${percent(entry.dla[1])}`,
-    ].slice(0, heads.length), flags.length > 0 ? { title: flags.join(", ") } : {});
+    ].slice(0, heads.length));
   });
   const made = table("", heads, []);
   made.caption.remove();
@@ -151,6 +159,6 @@ function card(model, hasDla, wait) {
     model.entries.length > 0 ? made : null,
     model.left_out > 0 ? make("p", { class: "under" }, `${model.left_out} runs in another power mode or clock setting are left out.`) : null,
     flags.length > 0 ? make("p", { class: "under" }, "Reasons for doubt") : null,
-    flags.length > 0 ? make("dl", {}, ...explained(flags)) : null,
+    flags.length > 0 ? make("dl", {}, ...flags.flatMap((flag) => doubt(flag, model.entries))) : null,
   );
 }
