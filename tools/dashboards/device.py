@@ -59,8 +59,14 @@ WHERE = (
         " modes are not comparable.",
         (
             Query(
-                f"tegra_info{{{SEL}}}",
-                "{{board}} {{module}} {{l4t}} {{jetpack}} {{power_mode}}",
+                f'tegra_info{{{SEL},l4t!=""}}',
+                "{{board}} {{module}} L4T {{l4t}} JetPack {{jetpack}} {{power_mode}}",
+                NO_JETSON,
+            ),
+            Query(
+                f'tegra_info{{{SEL},l4t=""}}',
+                "{{board}} {{module}} {{power_mode}}",
+                "a Jetson has a release",
             ),
         ),
         width=18,
@@ -125,7 +131,7 @@ AT_A_GLANCE = Row(
         ),
         Panel(
             "stat",
-            "DLA, EMC and engines",
+            "Figures of DLA, EMC and engines",
             "tegrastats prints these only for root. Without root their series are absent. "
             "Absent does not mean 0.",
             (Query(f"max(tegrascope_root_fields_missing{{{SEL}}})", "tegrastats"),),
@@ -217,7 +223,7 @@ POWER = Row(
             "without a DLA, like Thor and Orin Nano, has no line.",
             telemetry("DLA"),
             unit="percentunit",
-            apart="/switched on$/",
+            apart="/switched on$|tegrascope runs$/",
             colors=DLA_COLORS,
             low=0,
             high=1,

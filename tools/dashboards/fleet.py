@@ -88,7 +88,8 @@ _RANKS = (
 )
 _NONE_IS_GOOD = (Step(0, GREEN), Step(1, RED))
 
-_SIMULATED = f'tegra_info{{{FLEET},simulated="true"}}'
+# A device that is down now is still a simulated one.
+_SIMULATED = f'max by (job, instance) (last_over_time(tegra_info{{{FLEET},simulated="true"}}[1h]))'
 
 
 def _count(title: str, words: str, expr: str, steps: tuple[Step, ...] = _NONE_IS_GOOD) -> Panel:
