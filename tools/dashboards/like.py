@@ -169,10 +169,10 @@ SLOW = Row(
         ),
         Panel(
             "timeseries",
-            "Latency of slow boards against like boards",
-            "While a board is slower than its like.",
-            (Query(_of_slow("latency"), "{{instance}}: {{workload}}", _NONE),),
-            unit="percentunit",
+            "Slow boards over time",
+            "Latency above the median of like boards, in spreads, while a board is slow: from 5.",
+            (Query(f"max by ({_RUN_LABELS}) ({_SLOWER})", "{{instance}}: {{workload}}", _NONE),),
+            low=0,
         ),
     ),
 )
