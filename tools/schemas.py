@@ -19,6 +19,7 @@ from tegrascope.workbench.commands.doctor import Examination
 from tegrascope.workbench.commands.engines import CachedEngine, EngineBuilds, EngineList
 from tegrascope.workbench.commands.runs import RunList
 from tegrascope.workbench.commands.top import Screen
+from tegrascope.workbench.commands.verify import Verification
 from tegrascope.workbench.compare.report import Comparison
 from tegrascope.workbench.inspect.rules import Inspection
 from tegrascope.workbench.results.records import BenchResult
@@ -83,6 +84,7 @@ OUTPUTS = {
     ),
     "runs-list": Output("runs list --json", "one object", RunList.model_json_schema),
     "top": Output("top --json", "one object", Screen.model_json_schema),
+    "verify": Output("verify --json", "one object, in a file", Verification.model_json_schema),
 }
 
 

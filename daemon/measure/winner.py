@@ -41,6 +41,30 @@ def judge(gap: Figure, margin: float = 0.0) -> Lower:
     return "no_difference"
 
 
+Kept = Literal["holds", "does_not_hold", "undecided"]
+
+
+def judge_promise(gap: Figure, margin: float) -> Kept:
+    """Return whether a figure is as promised, within ± ``margin``: a test of equivalence.
+
+    It holds if the whole interval of the difference lies within the limits, and does not hold if
+    the whole interval lies outside. A difference that merely includes 0 proves nothing.
+
+    Source:
+        Two one-sided tests: D. J. Schuirmann, J. Pharmacokinet. Biopharm. 15 (1987) 657-680.
+
+    >>> judge_promise(Figure.around(1.0, 2.0), 5.0), judge_promise(Figure.around(9.0, 2.0), 5.0)
+    ('holds', 'does_not_hold')
+    >>> judge_promise(Figure.around(-4.0, 2.0), 5.0), judge_promise(Figure(value=0.0), 5.0)
+    ('undecided', 'undecided')
+    """
+    # Each side alone: "first" is surely below its limit, "second" surely above.
+    sides = {judge(gap, margin), judge(gap.times(-1), margin)}
+    if "second" in sides:
+        return "does_not_hold"
+    return "holds" if sides == {"first"} else "undecided"
+
+
 # --- means of scheduled runs ----------------------------------------------------------------------
 
 

@@ -142,6 +142,7 @@ ARGUMENTS = {
     "service": ("service", "install", "--dry-run"),
     "simulate": ("simulate", "--interval", "10"),
     "top": ("top", "--once", "--url", "http://127.0.0.1:9"),
+    "verify": ("verify", "--telemetry", "simulator", "promised", "--", "true"),
 }
 # What each prints when it has done its work, as far as it can on this machine.
 WORDS = {
@@ -156,6 +157,7 @@ WORDS = {
     "prove": "checked by hand",
     "runs": "mobilenet|w ",
     "simulate": "RAM ",
+    "verify": r"resnet50 on (gpu|dla0): ",
 }
 
 
@@ -167,8 +169,10 @@ def test_every_command_is_tried():
 def test_no_command_imports_from_the_current_directory(place, command):
     (place.traps / "log.txt").write_text(LINES)
     (place.traps / "runs.csv").write_text("name,start,end,inferences\nfirst,1,2,10\n")
-    if command == "advise":
+    if command in ("advise", "verify"):
         place.run("bench", "resnet50", "--simulate", "--on", "gpu,dla0", *TINY, "-o", "out")
+    if command == "verify":
+        place.run("advise", "out", "--rates", "resnet50=1", "--minimise", "gpu", "-o", "promised")
     if command == "compare":
         [run] = History(place.state / "tegrascope.db").runs(workload="w")
         (place.traps / "run.json").write_text(json.dumps(run))

@@ -24,6 +24,8 @@ LINES = (
     "bench --simulate --state-dir DIR/state resnet50 -o .",
     "advise DIR/result --rates a=1",
     "advise FILE --rates a=1",
+    "advise FILE --rates a=1 -o DIR",
+    "verify DIR/promised -- true",
     "compare DIR/result FILE",
     "compare FILE FILE",
     "compare a b --state-dir DIR",

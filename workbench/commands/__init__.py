@@ -14,6 +14,7 @@ COMMANDS = MappingProxyType(
         "run": "the daemon: telemetry, schedule, store and HTTP",
         "bench": "compare a model across accelerators: latency, energy, GPU freed, right answers",
         "advise": "recommend an accelerator for each model, from results of bench",
+        "verify": "run a pipeline and say whether it keeps what advise promised",
         "compare": "the difference of two results or runs, and its possible causes",
         "inspect": "list the nodes of a model that a DLA rejects, the rules broken, and remedies",
         "exec": "run any program as a measured window; the exit code is the program's",

@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(arguments.json, "--json")
     if arguments.state_dir is not None:
         _check_state_dir(arguments.state_dir)
-    with _silent_log(), SignalRelay() as relay:
+    with silent_log(), SignalRelay() as relay:
         try:
             if any(getattr(arguments, name) is not None for name in _OURS):
                 return _measure_here(arguments, argv, relay)
@@ -95,12 +95,12 @@ def run(arguments: argparse.Namespace) -> int:
                 return _measure_there(arguments, argv, relay, client, run_id)
             return _measure_here(arguments, argv, relay, f"measured here: {why}")
         except CannotStartError as error:
-            _print(f"tegrascope: {error}")
+            print_error(f"tegrascope: {error}")
             return error.status
 
 
 @contextmanager
-def _silent_log() -> Iterator[None]:
+def silent_log() -> Iterator[None]:
     """Keep our log off the terminal, which belongs to the program; the summary follows."""
     logger = logging.getLogger("tegrascope")
     silence = logging.NullHandler()
@@ -115,7 +115,7 @@ def _silent_log() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Window:
+class Window:
     """The window of a program that has ended, for a daemon or for the session of this process.
 
     Attributes:
@@ -138,20 +138,62 @@ class _Window:
     notes: tuple[str, ...]
 
 
+class PrintedFrames:
+    """Counts the frames of a program that prints, between its first and its last such line.
+
+    A frame is a line with a text. Without a text, a line ``tegrascope: inferences=N`` is N frames.
+    Those of the first line came before it, so they do not count.
+    """
+
+    def __init__(self, text: str | None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._text, self._clock = text, clock
+        self._begin_ns: int | None = None
+        self._end_ns = self._count = 0
+
+    def read(self, line: str) -> None:
+        """Add the frames of a line; any other line is ignored."""
+        if self._text is None:
+            tally = PrintedCounts()
+            tally.read(line)
+            frames = tally.inferences or 0
+        else:
+            frames = int(self._text in line)
+        if not frames:
+            return
+        self._end_ns = self._clock.monotonic_ns()
+        if self._begin_ns is None:
+            self._begin_ns = self._end_ns
+        else:
+            self._count += frames
+
+    def buffers(self) -> Buffers:
+        """Return the frames, without times of their own, or raise ``UserError``."""
+        if self._begin_ns is None or not self._count:
+            remedy = "have it print each frame, or every N frames, and flush its output"
+            raise UserError("fewer than two lines count frames", remedy)
+        return Buffers(self._count, self._begin_ns, self._end_ns, array("q"), array("q"))
+
+
 def _run_program(
-    arguments: argparse.Namespace, argv: list[str], relay: SignalRelay, clock: Clock = SYSTEM_CLOCK
-) -> _Window:
-    """Run the program and return its window."""
+    arguments: argparse.Namespace,
+    argv: list[str],
+    relay: SignalRelay,
+    clock: Clock = SYSTEM_CLOCK,
+    frames: PrintedFrames | None = None,
+) -> Window:
+    """Run the program and return its window; ``frames`` reads the output in place of a unit."""
     tally = PrintedCounts(arguments.unit)
     read_line = tally.read if arguments.unit else None
+    watch: ElementWatch | PrintedFrames | None = frames
     buffers: Buffers | None = None
     notes: list[str] = []
-    if arguments.gst is None:
-        ended = relay.run(argv, clock, read_line)
-    else:
+    if arguments.gst is not None:
         watch = ElementWatch(arguments.gst)
         with traced(watch, clock) as env:
             ended = relay.run(argv, clock, read_line, env)
+    else:
+        ended = relay.run(argv, clock, read_line if frames is None else frames.read)
+    if watch is not None:
         try:
             buffers = watch.buffers()
         except UserError as problem:
@@ -167,7 +209,7 @@ def _run_program(
         begin_ns, end_ns = buffers.begin_ns, buffers.end_ns
         inferences = buffers.count
         start_ns, latency_ns = buffers.start_ns, buffers.latency_ns
-    return _Window(
+    return Window(
         program=ended,
         begin_ns=begin_ns,
         end_ns=end_ns,
@@ -230,22 +272,22 @@ def _measure_there(
         try:
             _post(client, event="end", run_id=run_id, outcome="failed", reason=str(error)[:400])
         except UserError as problem:
-            _print(f"tegrascope: {problem}")
+            print_error(f"tegrascope: {problem}")
         raise
     try:
         _end_in_daemon(client, run_id, window)
         report = _await_report(client, run_id, relay)
     except UserError as error:
-        _print(f"tegrascope: {arguments.workload} is not measured: {error}")
+        print_error(f"tegrascope: {arguments.workload} is not measured: {error}")
         return window.program.status
     if report is None:
-        _print(f"tegrascope: not paired yet; later: tegrascope runs show {run_id}")
+        print_error(f"tegrascope: not paired yet; later: tegrascope runs show {run_id}")
     else:
         _print_report(arguments, report, window.notes)
     return window.program.status
 
 
-def _end_in_daemon(client: ApiClient, run_id: str, window: _Window) -> None:
+def _end_in_daemon(client: ApiClient, run_id: str, window: Window) -> None:
     # The daemon takes a limited number of times: of more, every second, third … is sent.
     stride = max(1, math.ceil(len(window.start_ns) / TIMES_AT_MOST))
     _post(
@@ -285,14 +327,14 @@ def _measure_here(
     clock: Clock = SYSTEM_CLOCK,
 ) -> int:
     """Read telemetry in this process and pair the program's time with it."""
-    config = _config(arguments)
+    config = telemetry_config(arguments)
     device: Device = "external"
     batch = 1
     for workload in config.workloads:
         if workload.name == arguments.workload:
             device, batch = workload.device, workload.batch
     device = arguments.device or device
-    session = _open_session(config, clock)
+    session = open_session(config, clock)
     try:
         trace = RunTrace(
             run_id=new_run_id(),
@@ -304,32 +346,14 @@ def _measure_here(
             batch=arguments.batch or batch,
             unit=arguments.unit,
         )
-        session.begin_window(trace.run_id)
-        if _rest(trace, "baseline_before", arguments.baseline, relay, clock):
-            return 128 + (relay.number or 0)
-        suspended_ns = session.suspended_ns()
         # A simulated board draws power for the program.
-        if device in LANES:
-            session.load.set(device, 1.0)
-        try:
-            window = _run_program(arguments, argv, relay, clock)
-        finally:
-            if device in LANES:
-                session.load.set(device, 0.0)
-        trace.suspended_ns = session.suspended_ns() - suspended_ns
-        trace.begins["steady"], trace.ends["steady"] = window.begin_ns, window.end_ns
-        trace.ended_ns = window.program.end_ns
-        trace.start_ns, trace.latency_ns = window.start_ns, window.latency_ns
-        trace.inference_count, trace.units = window.inferences, window.units
-        trace.counts_inferences = window.inferences is not None
-        if window.program.by_signal is None:
-            _rest(trace, "baseline_after", arguments.baseline, relay, clock)
-        session.end_window(trace.run_id, clock.monotonic_ns())
-        session.await_telemetry(trace)
-        trace.finish(window.outcome, window.reason)
-        report = session.pair(trace)
+        lanes = {device} & set(LANES)
+        measured = measure(arguments, argv, relay, session, trace, lanes=lanes)
     finally:
         session.stop()
+    if measured is None:
+        return 128 + (relay.number or 0)
+    report, window = measured
     notes += window.notes
     if report.telemetry is None:
         notes += (f"no telemetry: {session.why() or 'no sample came in time'}",)
@@ -337,7 +361,48 @@ def _measure_here(
     return window.program.status
 
 
-def _open_session(config: Config, clock: Clock) -> Session:
+def measure(
+    arguments: argparse.Namespace,
+    argv: list[str],
+    relay: SignalRelay,
+    session: Session,
+    trace: RunTrace,
+    *,
+    lanes: Iterable[str] = (),
+    frames: PrintedFrames | None = None,
+) -> tuple[RunReport, Window] | None:
+    """Run a program between two idle phases, and pair its window with the session's telemetry.
+
+    ``lanes`` of a simulated board are busy for the program. Without a report, it was interrupted
+    before it started.
+    """
+    clock = session.clock
+    session.begin_window(trace.run_id)
+    if _rest(trace, "baseline_before", arguments.baseline, relay, clock):
+        return None
+    suspended_ns = session.suspended_ns()
+    for lane in lanes:
+        session.load.set(lane, 1.0)
+    try:
+        window = _run_program(arguments, argv, relay, clock, frames)
+    finally:
+        for lane in lanes:
+            session.load.set(lane, 0.0)
+    trace.suspended_ns = session.suspended_ns() - suspended_ns
+    trace.begins["steady"], trace.ends["steady"] = window.begin_ns, window.end_ns
+    trace.ended_ns = window.program.end_ns
+    trace.start_ns, trace.latency_ns = window.start_ns, window.latency_ns
+    trace.inference_count, trace.units = window.inferences, window.units
+    trace.counts_inferences = window.inferences is not None
+    if window.program.by_signal is None:
+        _rest(trace, "baseline_after", arguments.baseline, relay, clock)
+    session.end_window(trace.run_id, clock.monotonic_ns())
+    session.await_telemetry(trace)
+    trace.finish(window.outcome, window.reason)
+    return session.pair(trace), window
+
+
+def open_session(config: Config, clock: Clock) -> Session:
     """Open telemetry and wait for its first sample, for a few seconds."""
     board = configured_board(config)
     environment = environment_of(config.telemetry, board=board, simulated=False)
@@ -363,7 +428,7 @@ def _rest(
     return interrupted
 
 
-def _config(arguments: argparse.Namespace) -> Config:
+def telemetry_config(arguments: argparse.Namespace) -> Config:
     """Return the settings of the telemetry that is read here."""
     config = Config() if arguments.config is None else load_config(arguments.config)
     document = config.telemetry.model_dump()
@@ -415,10 +480,11 @@ def _print_report(arguments: argparse.Namespace, report: RunReport, notes: tuple
     except (BrokenPipeError, UserError) as error:
         notes += (f"the report is not written: {error}",)
     for line in report_lines(report, notes):
-        _print(line)
+        print_error(line)
 
 
-def _print(line: str) -> None:
+def print_error(line: str) -> None:
+    """Print a line on standard error, if there is one: standard output is the program's."""
     if sys.stderr is not None:
         print(printable(line), file=sys.stderr)  # a daemon's answer may have escapes
 
@@ -441,6 +507,13 @@ EXAMPLE = (
     "tegrascope exec --workload detector -- ./detect --frames 3000\n"
     "  tegrascope exec --workload detector --inferences 3000 --telemetry simulator -- ./detect"
 )
+
+
+def add_telemetry(option: Options) -> None:
+    """Add the options of the telemetry that is read in this process."""
+    option("-c, --config FILE", "its telemetry, and the workload's")
+    option("--telemetry SOURCE", "tegrastats (default), simulator, … as in the file")
+    option("--interval SECONDS", "between samples (0.103)")
 
 
 def add(option: Options) -> None:
@@ -466,9 +539,7 @@ def add(option: Options) -> None:
     daemon("--url URL", "default: TEGRASCOPE_URL, else http://127.0.0.1:9754")
     daemon("--token-file FILE", "the daemon's")
     here = option.group("measured here, without a daemon or with any of these")
-    here("-c, --config FILE", "its telemetry, and the workload's")
-    here("--telemetry SOURCE", "tegrastats (default), simulator, … as in the file")
-    here("--interval SECONDS", "between samples (0.103)")
+    add_telemetry(here)
     here("--baseline SECONDS", "idle time measured before and after, for the net energy")
     here("--state-dir DIR", "keep the run in its store")
     option("program -- CMD …", nargs=argparse.REMAINDER)
