@@ -3,12 +3,15 @@
 import codecs
 import re
 from collections.abc import Sequence
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat
 
 DlaDevice = Literal["dla0", "dla1"]
 Device = Literal["gpu", DlaDevice, "cpu", "external"]
+# Where a body runs and, behind the plus, its head: two engines of one inference.
+Pair = Literal["dla0+gpu", "dla1+gpu", "gpu+gpu", "cpu+cpu"]
+Accelerator = Literal[Device, Pair]
 DLAS: tuple[DlaDevice, ...] = get_args(DlaDevice)
 
 # No two parts of the expression match the same text: it would be tried in every way, and Python's
@@ -22,6 +25,26 @@ _LONGEST_NUMBER = 1024
 _LONGEST_DAYS = 36500
 _NAMED_AT_MOST = 5
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+
+
+def accelerator_of(device: Device, head: str | None) -> Accelerator:
+    """Return where a workload runs: on a device, or with a head on two.
+
+    >>> accelerator_of("dla0", None), accelerator_of("dla0", "head.onnx")
+    ('dla0', 'dla0+gpu')
+    """
+    if head is None:
+        return device
+    return next(pair for pair in get_args(Pair) if pair.startswith(f"{device}+"))
+
+
+def body_device(accelerator: Accelerator) -> Device:
+    """Return the device, or that of the body.
+
+    >>> body_device("dla0+gpu"), body_device("gpu")
+    ('dla0', 'gpu')
+    """
+    return cast(Device, accelerator.partition("+")[0])
 
 
 def decode_text(data: bytes, errors: str = "strict") -> str:

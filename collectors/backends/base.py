@@ -33,9 +33,28 @@ _ALL_DEVICES = ("cpu", "gpu", "dla0", "dla1")
 BUILDS = "builds the engine, which may take minutes"
 
 
-def device_stages(transfers: bool) -> tuple[StageName, ...]:
+def device_stages(order: Order) -> tuple[StageName, ...]:
     """Return the stages that an accelerator's own clock distinguishes."""
-    return ("h2d", "compute", "d2h") if transfers else ("compute",)
+    computing: tuple[StageName, ...] = ("compute",) if order.head is None else ("body", "head")
+    return ("h2d", *computing, "d2h") if order.transfers else computing
+
+
+def check_pair(made: Mapping[str, str], read: Mapping[str, str]) -> None:
+    """Raise ``UserError`` if a head does not read what its body makes in the form it is made.
+
+    Args:
+        made: Name to type and layout, in words, of the tensors of the body.
+        read: The same of the inputs of the head.
+    """
+    remedy = "take body and head of one tegrascope inspect MODEL --cut -o DIR"
+    shared = [name for name in read if name in made]
+    if not shared:
+        what = f"the head reads {some_of([*read])}, and the body has {some_of([*made])}"
+        raise UserError(what, remedy)
+    for name in shared:
+        if made[name] != read[name]:
+            what = f"the body makes {name!r} as {made[name]}, and the head reads {read[name]}"
+            raise UserError(what, remedy)
 
 
 class Backend:
@@ -61,6 +80,7 @@ class Backend:
         repeats_stages: Whether it can repeat one stage of an inference alone.
         times_layers: Whether ``profile`` can time each layer.
         runs_loadables: Whether it runs standalone loadables of a DLA, and nothing else.
+        runs_heads: Whether it runs an order's body and head as one inference.
         builds: Whether ``build`` is called after ``load``, as a phase of its own.
         cold_start_ns: Parts of the cold start so far, by name. It is read after ``load``, ``build``
             and the first inference; new parts are taken out of the step that has just ended.
@@ -83,6 +103,7 @@ class Backend:
     repeats_stages: ClassVar[bool] = False
     times_layers: ClassVar[bool] = False
     runs_loadables: ClassVar[bool] = False
+    runs_heads: ClassVar[bool] = False
     builds: bool = False
     cold_start_ns: Mapping[str, int] = MappingProxyType({})
     built: Built | None = None

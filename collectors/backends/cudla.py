@@ -22,7 +22,7 @@ from ...parsers.inference.placement import Built, Placement
 from ...parsers.values import DLAS
 from .base import make_input
 from .engine_cache import BuiltEngine
-from .tensorrt import BoundTensor, Slot, TensorRt
+from .tensorrt import BoundTensor, EnginePart, Slot, TensorRt
 from .tensorrt_probe import MODULE, Capabilities, capabilities
 
 if TYPE_CHECKING:
@@ -272,11 +272,9 @@ class DlaTensor(BoundTensor):
 class LoadableSlot(Slot):
     """Room for one task in flight."""
 
-    _context: Task
-
-    def _bind(self, trt: Any, engine: Any, order: Order, made: ExitStack) -> None:  # noqa: ARG002
+    def _bind(self, trt: Any, parts: Sequence[EnginePart], order: Order, made: ExitStack) -> None:  # noqa: ARG002
         self.input_shapes = {}
-        batch, task = order.batch, self._context
+        batch, task = order.batch, parts[0].context
         registered: dict[bool, list[int]] = {True: [], False: []}
         for is_input, side in ((True, task.inputs), (False, task.outputs)):
             for found in side:
@@ -297,7 +295,7 @@ class LoadableSlot(Slot):
     def _calls_of(self, calls: Sequence[Callable[[], Any]]) -> tuple[Callable[[], None], ...]:
         """Return the calls; those that wait raise if a task failed on the DLA."""
         infer, submit, wait = super()._calls_of(calls)
-        raise_if_failed = self._context.raise_if_failed
+        raise_if_failed = self._contexts[0].raise_if_failed
 
         def infer_and_check() -> None:
             infer()
@@ -325,6 +323,7 @@ class Cudla(TensorRt):
     install = _INSTALL
     runs_loadables = True
     times_layers = False
+    runs_heads = False
     slot_class = LoadableSlot
 
     def __init__(
@@ -358,10 +357,10 @@ class Cudla(TensorRt):
         for task in tasks:
             task.close()
 
-    def _obtain(self) -> None:
+    def obtain(self) -> None:
         """Read the model if it is a loadable; else find its loadable or build it."""
         if self._model.suffix == ".onnx":
-            super()._obtain()
+            super().obtain()
             return
         content = self._model.read_bytes()
         if not self._deserialise(content):

@@ -7,12 +7,14 @@ readings Python only goes through the list and compares the results with those o
 import ctypes
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ...parsers.errors import PIP_INSTALL, BackendUnavailable, UserError
 from ...parsers.inference.events import Lengths, Order, StageName
@@ -25,9 +27,17 @@ from ...parsers.inference.placement import (
     placement_of,
     wide_layers,
 )
-from ..models.files import facts_of
+from ..models.files import facts_of, find_model
 from . import calibration, engine_cache
-from .base import BUILDS, Inferring, device_stages, input_shapes, make_input, require_pure
+from .base import (
+    BUILDS,
+    Inferring,
+    check_pair,
+    device_stages,
+    input_shapes,
+    make_input,
+    require_pure,
+)
 from .build_turn import clocks_now, turn_to_build
 from .cuda_runtime import Cuda, handle_of, is_watched, load_cuda
 from .engine_cache import BuiltEngine, EngineCache
@@ -81,8 +91,15 @@ class BoundTensor:
         return numpy.frombuffer(raw, dtype=self.dtype).reshape(shape)
 
 
+class EnginePart(NamedTuple):
+    """An engine, and one of its contexts: all of a model, or its body, or its head."""
+
+    engine: Any
+    context: Any
+
+
 class Slot:
-    """Room for one inference in flight: a context, a stream, its events and its buffers.
+    """Room for one inference in flight: a stream, its events and buffers, and a context per part.
 
     Attributes:
         infer: Runs one inference, which is complete when it returns.
@@ -97,15 +114,17 @@ class Slot:
     submit: Callable[[], None]
     submit_timed: Callable[[], None]
     wait: Callable[[], None]
-    _compute: Callable[[], Any]
 
-    def __init__(self, cuda: Cuda, trt: Any, engine: Any, context: Any, order: Order) -> None:
-        """Make the buffers, fill the inputs, and give their addresses to the context, once.
+    def __init__(self, cuda: Cuda, trt: Any, parts: Sequence[EnginePart], order: Order) -> None:
+        """Make the buffers, fill the inputs, and give their addresses to the contexts, once.
 
         Whatever fails, what was made until then is released.
         """
-        self._cuda, self._context, self._transfers = cuda, context, order.transfers
-        self._graph: Any = None
+        self._cuda, self._transfers = cuda, order.transfers
+        self._contexts = [part.context for part in parts]
+        # The calls that compute, by stage.
+        self._computing: dict[StageName, Callable[[], Any]] = {}
+        self._graphs: list[Any] = []
         self.why_no_graph: str | None = None
         self._tensors: list[BoundTensor] = []
         api, check = cuda.api, cuda.check
@@ -114,46 +133,52 @@ class Slot:
             made.callback(api.cudaStreamDestroy, self._stream)
             self._handle = handle_of(self._stream)
             self._events = []
-            for _ in range(len(device_stages(order.transfers)) + 1):
+            self._stages = device_stages(order)
+            for _ in range(len(self._stages) + 1):
                 self._events.append(check(api.cudaEventCreateWithFlags(0)))
                 made.callback(api.cudaEventDestroy, self._events[-1])
             spans = zip(self._events, self._events[1:], strict=False)
             self._elapsed = [partial(api.cudaEventElapsedTime, *ends) for ends in spans]
-            self._bind(trt, engine, order, made)
+            self._bind(trt, parts, order, made)
             self._run_once(self._copies(is_input=True))
             self._make_calls()
             self._resources = made.pop_all()
 
-    def _bind(self, trt: Any, engine: Any, order: Order, made: ExitStack) -> None:
-        context = self._context
-        declared: dict[str, tuple[int | None, ...]] = {}
-        for name in _tensor_names(engine):
-            if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT:
-                declared[name] = open_shape(engine.get_tensor_shape(name))
+    def _bind(self, trt: Any, parts: Sequence[EnginePart], order: Order, made: ExitStack) -> None:
+        """Bind all tensors; one that the body makes and the head reads has one buffer for both."""
+        inputs = [_inputs_of(trt, part.engine) for part in parts]
+        if len(parts) > 1:
+            forms = [_forms_of(part.engine) for part in parts]
+            check_pair(forms[0], {name: forms[1][name] for name in inputs[1]})
+        of_body = _tensor_names(parts[0].engine)
+        declared = dict(inputs[0])
+        for name, shape in inputs[-1].items():
+            if name not in of_body:
+                declared[name] = shape
         self.input_shapes = input_shapes(declared, order)
-        for name, shape in self.input_shapes.items():
-            if not context.set_input_shape(name, shape):
-                raise UserError(
-                    f"the engine takes no {shape} for input {name!r}", "build it for this shape"
-                )
-        for name in _tensor_names(engine):
-            shape = tuple(map(int, context.get_tensor_shape(name)))
-            if min(shape, default=0) < 0:
-                raise depends_on_data(name, Path(order.model))
-            kind = engine.get_tensor_dtype(name)
-            tensor = BoundTensor(name, is_input=name in declared, kind=kind, shape=shape)
-            self._allocate(tensor, made)
+        shapes, bound = dict(self.input_shapes), dict[str, BoundTensor]()
+        for part, read in zip(parts, inputs, strict=True):
+            _set_shapes(part.context, {name: shapes[name] for name in read})
+            for name in _tensor_names(part.engine):
+                if name not in bound:
+                    is_input = name in read
+                    tensor = _bound_tensor(part, name, is_input=is_input, model=order.model)
+                    self._allocate(tensor, made, has_host=is_input or name not in inputs[-1])
+                    bound[name], shapes[name] = tensor, tensor.shape
+                if not part.context.set_tensor_address(name, bound[name].on_device):
+                    raise RuntimeError(f"TensorRT takes no buffer for {name!r}")
+        for tensor in self._tensors:
             if tensor.is_input:
-                tensor.host_array()[...] = make_input(name, tensor.dtype.name, shape)
-            if not context.set_tensor_address(name, tensor.on_device):
-                raise RuntimeError(f"TensorRT takes no buffer for {name!r}")
+                tensor.host_array()[...] = make_input(tensor.name, tensor.dtype.name, tensor.shape)
 
-    def _allocate(self, tensor: BoundTensor, made: ExitStack) -> None:
-        """Make the two buffers of a tensor, until ``made`` closes."""
+    def _allocate(self, tensor: BoundTensor, made: ExitStack, *, has_host: bool = True) -> None:
+        """Make the two buffers of a tensor, or that of the device alone, until ``made`` closes."""
         api, check = self._cuda.api, self._cuda.check
-        self._tensors.append(tensor)
         tensor.on_device = int(check(api.cudaMalloc(max(1, tensor.size))))
         made.callback(api.cudaFree, tensor.on_device)
+        if not has_host:
+            return
+        self._tensors.append(tensor)
         # Pinned, so that the device copies from and to it.
         tensor.on_host = int(check(api.cudaHostAlloc(max(1, tensor.size), 0)))
         made.callback(api.cudaFreeHost, tensor.on_host)
@@ -163,15 +188,19 @@ class Slot:
 
         An inference must have run: what TensorRT does the first time only must not be captured.
         """
+        graphs = []
         try:
-            self._graph = self._cuda.capture(self._stream, partial(self._enqueue, self._context))
+            for context in self._contexts:
+                graph = self._cuda.capture(self._stream, partial(self._enqueue, context))
+                self._resources.callback(self._cuda.api.cudaGraphExecDestroy, graph)
+                graphs.append(graph)
         except Exception as error:  # whatever it is, enqueuing works
             self.why_no_graph = " ".join(str(error).split())
             # Forget the error that a failed capture leaves behind, and check that enqueuing works.
             self._cuda.api.cudaGetLastError()
             self.infer()
             return
-        self._resources.callback(self._cuda.api.cudaGraphExecDestroy, self._graph)
+        self._graphs = graphs
         self._make_calls()
 
     def stages_ns(self) -> list[int]:
@@ -198,8 +227,8 @@ class Slot:
     def close(self) -> None:
         """Release everything; the context goes before its buffers."""
         self.infer = self.infer_timed = self.submit = self.submit_timed = self.wait = closed
-        self._context = None
-        self._elapsed, self._tensors = [], []
+        self._computing = {}
+        self._contexts, self._elapsed, self._tensors = [], [], []
         self._resources.close()
 
     def profile(
@@ -238,24 +267,29 @@ class Slot:
 
     def repeat(self, stage: StageName, count: int) -> Callable[[], None]:
         """Return a call that runs one stage so often; the device is done when it returns."""
-        stages = {"h2d": self._copies(is_input=True), "d2h": self._copies(is_input=False)}
-        return self._calls_of((stages | {"compute": [self._compute]})[stage] * count)[0]
+        if stage in self._computing:
+            calls = [self._computing[stage]]
+        else:
+            calls = self._copies(is_input=stage == "h2d")
+        return self._calls_of(calls * count)[0]
 
     def _make_calls(self) -> None:
         """Make the calls of an inference, with events and without."""
         api = self._cuda.api
-        compute = self._compute = partial(self._context.execute_async_v3, self._handle)
-        if self._graph is not None:
-            compute = self._compute = partial(api.cudaGraphLaunch, self._graph, self._stream)
-        marks = [partial(api.cudaEventRecord, event, self._stream) for event in self._events]
-        before, *between, after = marks
-        calls: list[Callable[[], Any]] = [compute]
-        timed: list[Callable[[], Any]] = [before, compute, after]
+        computing = [partial(one.execute_async_v3, self._handle) for one in self._contexts]
+        if self._graphs:
+            computing = [partial(api.cudaGraphLaunch, one, self._stream) for one in self._graphs]
+        names = [stage for stage in self._stages if stage not in ("h2d", "d2h")]
+        self._computing = dict(zip(names, computing, strict=True))
+        steps: list[Sequence[Callable[[], Any]]] = [[call] for call in computing]
         if self._transfers:
-            begin, end = between
-            copies_in, copies_out = self._copies(is_input=True), self._copies(is_input=False)
-            calls = [*copies_in, compute, *copies_out]
-            timed = [before, *copies_in, begin, compute, end, *copies_out, after]
+            steps = [self._copies(is_input=True), *steps, self._copies(is_input=False)]
+        begin, *ends = [partial(api.cudaEventRecord, one, self._stream) for one in self._events]
+        calls: list[Callable[[], Any]] = []
+        timed: list[Callable[[], Any]] = [begin]
+        for step, end in zip(steps, ends, strict=True):
+            calls += step
+            timed += [*step, end]
         self.infer, self.submit, self.wait = self._calls_of(calls)
         self.infer_timed, self.submit_timed, _ = self._calls_of(timed)
 
@@ -265,7 +299,7 @@ class Slot:
         done = (api.cudaError_t.cudaSuccess,)
         good: list[Any] = [done] * len(calls)
         for at, call in enumerate(calls):
-            if call is self._compute and self._graph is None:
+            if call in self._computing.values() and not self._graphs:
                 good[at] = True  # TensorRT enqueued it
         synchronise = partial(api.cudaStreamSynchronize, self._stream)
         fail = self._fail
@@ -333,6 +367,65 @@ def _tensor_names(engine: Any) -> list[str]:
     return [engine.get_tensor_name(at) for at in range(engine.num_io_tensors)]
 
 
+def _set_shapes(context: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Give a context the shapes of its inputs; raise ``UserError`` if it does not take one."""
+    for name, shape in shapes.items():
+        if not context.set_input_shape(name, shape):
+            raise UserError(
+                f"the engine takes no {shape} for input {name!r}", "build it for this shape"
+            )
+
+
+def _bound_tensor(part: EnginePart, name: str, *, is_input: bool, model: str) -> BoundTensor:
+    """Return a tensor of a part, at the shapes that its context has; it has no buffers yet."""
+    shape = tuple(map(int, part.context.get_tensor_shape(name)))
+    if min(shape, default=0) < 0:
+        raise depends_on_data(name, Path(model))
+    kind = part.engine.get_tensor_dtype(name)
+    return BoundTensor(name, is_input=is_input, kind=kind, shape=shape)
+
+
+def _inputs_of(trt: Any, engine: Any) -> dict[str, tuple[int | None, ...]]:
+    """Return the shapes of the inputs of an engine by name; an open dimension is ``None``."""
+    inputs = {}
+    for name in _tensor_names(engine):
+        if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT:
+            inputs[name] = open_shape(engine.get_tensor_shape(name))
+    return inputs
+
+
+def _forms_of(engine: Any) -> dict[str, str]:
+    """Return type and layout of the inputs and outputs of an engine, in words."""
+    forms = {}
+    for name in _tensor_names(engine):
+        layout = engine.get_tensor_format(name).name
+        forms[name] = f"{type_name(engine.get_tensor_dtype(name))} {layout}"
+    return forms
+
+
+def _of_model(order: Order, model: Path) -> Order:
+    """Return an order for a part of a model, with the shapes of its own inputs only."""
+    own = {given.name for given in facts_of(model).inputs}
+    shapes = {name: shape for name, shape in order.shapes.items() if name in own}
+    return order.model_copy(update={"shapes": shapes})
+
+
+def _of_head(order: Order, head: Path) -> Order:
+    """Return the order for the head of a body: on the GPU, in fp16 if the body is in int8.
+
+    Scales and precisions of layers are those of the body.
+    """
+    changes: dict[str, object] = {
+        "device": "gpu",
+        "model": str(head),
+        "precision": "fp16" if order.precision == "int8" else order.precision,
+        "calibration": None,
+        "layer_precisions": {},
+        "fallback": "allow",
+    }
+    return _of_model(order.model_copy(update=changes), head)
+
+
 # Operators of ONNX whose outputs have as many elements as their inputs' values make.
 _OPEN_ENDED = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 
@@ -360,6 +453,8 @@ class TensorRt(Inferring):
 
     The first inference is enqueued by TensorRT. After it, ``infer`` is the first slot's own call,
     with nothing in between, as ``infer_timed`` is, and ``stages_ns``, which reads CUDA events.
+
+    If the order has a head, that is a second engine on the GPU, in the same streams.
     """
 
     devices: ClassVar[tuple[str, ...]] = ("gpu", "dla0", "dla1")
@@ -367,6 +462,7 @@ class TensorRt(Inferring):
     uses_tensorrt = True
     repeats_stages = True
     times_layers = True
+    runs_heads = True
     builds = True
     slot_class: ClassVar[type[Slot]] = Slot
 
@@ -395,13 +491,14 @@ class TensorRt(Inferring):
         self._machine = machine
         self._logger, self._lines = logger_of(self._trt)
         self.versions = {"numpy": numpy.__version__}
-        self.cold_start_ns = {}
+        self._heads: list[TensorRt] = []
         self._runtime: Any = None
         self._engine: Any = None
         self.built = Built()
         self._free_bytes = 0
         self._peak_bytes: int | None = None
         self._can = Capabilities()
+        self.cold_start_ns = {}
         self.slots: list[Slot] = []
         self.infer = self.infer_timed = closed
 
@@ -418,21 +515,40 @@ class TensorRt(Inferring):
         self._free_bytes = self._cuda.free_bytes()
         self._plugin_parts = engine_cache.plugin_parts(order.plugins)
         load_plugins(self._trt, order.plugins)
+        self._given = order
+        self.assign(model, order)
+        self.stages = device_stages(order)
+        if order.head is not None:
+            path = find_model(order.head, Path(order.model_directory))
+            head = copy(self)  # Libraries and device are the same.
+            head.assign(path, _of_head(order, path))
+            self._heads = [head]
+            self._order = _of_model(order, model)
+
+    def assign(self, model: Path, order: Order) -> None:
+        """Take a model and its order; nothing is built yet."""
         self._order, self._model = order, model
-        self.stages = device_stages(order.transfers)
+        self.cold_start_ns = dict(self.cold_start_ns)
+        self.slots = []
 
     def build(self) -> None:
         """Find the engine in the cache or build it, and prepare as many slots as streams."""
-        order = self._order
-        self._obtain()
+        order = self._given
+        self.obtain()
         if self.built.fallback == "require-pure":
             require_pure(self._model.name, self.built.placement)
+        for head in self._heads:
+            with self._part("head"):
+                head.obtain()
+            self._note_head(head.built)
+        engines = (self, *self._heads)
         with self._part("context"):
-            contexts = [self._make_context() for _ in range(order.streams)]
+            slots: list[list[EnginePart]] = []
+            for _ in range(order.streams):
+                slots.append([engine.make_part() for engine in engines])
         with self._part("buffers"):
-            for context in contexts:
-                made = self.slot_class(self._cuda, self._trt, self._engine, context, order)
-                self.slots.append(made)
+            for parts in slots:
+                self.slots.append(self.slot_class(self._cuda, self._trt, parts, order))
         self.input_shapes = self.slots[0].input_shapes
         self._look_at_memory()
         size = getattr(self._engine, "device_memory_size_v2", None)
@@ -447,7 +563,20 @@ class TensorRt(Inferring):
         self.infer = self.infer_timed = self._first_infer
         self.stages_ns = self.slots[0].stages_ns
 
-    def _obtain(self) -> None:
+    def _note_head(self, head: Built) -> None:
+        types = Counter(self.built.layer_types) + Counter(head.layer_types)
+        notes = [f"head: {note}" for note in head.notes]
+        self._note(
+            head_engine_key=head.engine_key,
+            layer_types=dict(types),
+            notes=(*self.built.notes, *notes),
+        )
+
+    def make_part(self) -> EnginePart:
+        """Return the engine with a new context."""
+        return EnginePart(self._engine, self._make_context())
+
+    def obtain(self) -> None:
         """Find the engine in the cache or build it, and load it."""
         if self._order.engine_directory is None:
             self._take(self._build(None), None)
@@ -478,6 +607,8 @@ class TensorRt(Inferring):
 
     def profile(self, count: int) -> LayerProfile:
         """Return the mean time of each layer, of so many inferences in a context of their own."""
+        if self._heads:
+            raise UserError("layers of a body and its head are not timed", "bench each by itself")
         rows, total_ns = self.slots[0].profile(self._trt, self._make_context, count)
         return LayerProfile(
             inferences=count,
@@ -498,6 +629,8 @@ class TensorRt(Inferring):
         slots, self.slots = self.slots, []
         for slot in slots:
             slot.close()
+        for head in self._heads:
+            head.close()
         self._engine = None
         self._runtime = None
 

@@ -191,8 +191,7 @@ class Trtexec(SelfTimed):
                 start_ns=tuple(zero_ns + start for start in times.start_ns[chunk]),
                 latency_ns=tuple(times.latency_ns[chunk]),
                 stages_ns={
-                    stage: tuple(times.stages_ns[stage][chunk])
-                    for stage in device_stages(order.transfers)
+                    stage: tuple(times.stages_ns[stage][chunk]) for stage in device_stages(order)
                 },
             )
         yield self._edge("steady", "end", zero_ns + length_ns, error_ns)

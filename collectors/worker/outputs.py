@@ -494,8 +494,8 @@ def compare_with_first_run(backend: Backend, order: Order) -> Outputs | None:
     key = backend.built.engine_key
     if key is None or order.engine_directory is None:
         return None
-    # An engine for a range of shapes has other outputs at each of them.
-    point = str(sorted(backend.input_shapes.items()))
+    # An engine for a range of shapes has other outputs at each of them, and with a head.
+    point = str(sorted(backend.input_shapes.items())) + (backend.built.head_engine_key or "")
     path = EngineCache(Path(order.engine_directory)).outputs_path(key, point)
     return compare_with_kept(path, backend.outputs())
 

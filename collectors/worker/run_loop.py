@@ -307,7 +307,8 @@ class Runner:
         self._plan_of = plan_of
         self._surroundings: Surroundings | None = None
         self._backend: Backend | None = None
-        self._file: tuple[Path, str | None] | None = None
+        # The file of the model, its digest, and that of the file of its head.
+        self._file: tuple[Path, str | None, str | None] | None = None
         self._loaded_order: str | None = None
         self._ranges = Ranges()
         # Parts of the cold start, which do not overlap, in nanoseconds.
@@ -454,23 +455,19 @@ class Runner:
                 begin_ns = now()
                 backend = self._make_backend(order.backend)
                 self._cold_start_ns["import"] = now() - begin_ns
-            if backend.is_simulated:
-                model = Path(order.model)
-            elif order.model:
-                model = find_model(order.model, Path(order.model_directory))
-            elif order.scrape is None and order.server is None:
-                model = find_executable(next(iter(order.program), ""))
-            else:
-                model = Path()
-            sha256 = None
+            model = _model_of(order, backend)
+            sha256 = head_sha256 = None
             if model.name and not backend.is_simulated:
                 sha256 = sha256_of(model)
+            if order.head is not None:
+                head_sha256 = sha256_of(find_model(order.head, Path(order.model_directory)))
+            file = (model, sha256, head_sha256)
             if self._backend is not None:
-                if self._file != (model, sha256):
+                if self._file != file:
                     raise _SecondLoad
                 return backend, sha256
             self._unless_stopped()
-            self._backend, self._file, self._loaded_order = backend, (model, sha256), wanted
+            self._backend, self._file, self._loaded_order = backend, file, wanted
             if self._surroundings is not None:  # they may have come before it
                 backend.take(self._surroundings)
             backend.progress = lambda doing: self._tell(Progress(run_id=order.run_id, doing=doing))
@@ -593,6 +590,17 @@ class Runner:
         finally:
             end_ns = self._clock.monotonic_ns() if span.end_ns is None else span.end_ns
             self._tell(Phase(run_id=order.run_id, phase=phase, edge="end", at_ns=end_ns))
+
+
+def _model_of(order: Order, backend: Backend) -> Path:
+    """Return the file that an order names, or an empty path if a server has the model."""
+    if backend.is_simulated:
+        return Path(order.model)
+    if order.model:
+        return find_model(order.model, Path(order.model_directory))
+    if order.scrape is None and order.server is None:
+        return find_executable(next(iter(order.program), ""))
+    return Path()
 
 
 def by_input(output: "NDArray[numpy.generic]", batch: int) -> "NDArray[numpy.generic]":

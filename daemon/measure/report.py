@@ -23,7 +23,9 @@ from ...parsers.inference.events import (
 )
 from ...parsers.inference.placement import Built
 from ...parsers.records import Ratio, Record, without
+from ...parsers.values import Accelerator as Accelerator
 from ...parsers.values import Device as Device
+from ...parsers.values import accelerator_of
 
 SkipReason = Literal[
     "missed",
@@ -429,6 +431,7 @@ class RunReport(Record):
     """One run, from its order to its energy.
 
     Attributes:
+        head: File of the head, if the model is a body, of which ``device`` and ``built`` are then.
         reason: Why, for every outcome except ``ok``.
         skip_reason: The kind of reason of a skipped run; ``None`` in records of older releases.
         worker_log: The last lines of the worker's standard error, for the same outcomes.
@@ -471,6 +474,7 @@ class RunReport(Record):
     workload: str
     model: str | None = None
     model_sha256: str | None = None
+    head: str | None = None
     backend: str
     device: Device
     outcome: Outcome
@@ -511,3 +515,8 @@ class RunReport(Record):
     other_processes: tuple[ProcessShare, ...] = ()
     foreign_dla_processes: tuple[str, ...] = ()
     environment: Environment = Environment()
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The device, or those of body and head."""
+        return accelerator_of(self.device, self.head)

@@ -177,7 +177,7 @@ class Row(NamedTuple):
 
 def headline(report: RunReport) -> str:
     """Return what ran where, and how it ended."""
-    words = f"{report.workload} on {report.device}: {report.outcome}"
+    words = f"{report.workload} on {report.accelerator}: {report.outcome}"
     return words if report.reason is None else f"{words} · {report.reason}"
 
 

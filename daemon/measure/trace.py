@@ -65,7 +65,7 @@ class Pattern(NamedTuple):
     repeats: int = 1
 
 
-_ON_DEVICE: tuple[StageName, ...] = ("h2d", "compute", "d2h")
+_ON_DEVICE: tuple[StageName, ...] = ("h2d", "compute", "body", "head", "d2h")
 
 
 @dataclass(slots=True)
@@ -99,6 +99,7 @@ class RunTrace:
     started_ns: int
     started_wall_ns: int
     model: str | None = None
+    head: str | None = None
     batch: int = 1
     process: Process = field(default_factory=Process)
     lateness_seconds: float | None = None

@@ -458,6 +458,8 @@ def begin_trace(job: Job, session: Session) -> RunTrace:
         started_ns=started_ns,
         started_wall_ns=session.clock.wall_ns(),
         model=workload.model_name,
+        head=workload.head,
+        has_device_clock=workload.device != "cpu",
         batch=workload.batch,
         unit=workload.unit,
         process=workload.process,

@@ -48,12 +48,14 @@ from ...parsers.rails import RailRule
 from ...parsers.values import (
     LABEL_NAME,
     LABEL_NAME_FORM,
+    Accelerator,
     Device,
     DlaDevice,
     PositiveSeconds,
     Seconds,
     Section,
     Share,
+    accelerator_of,
     some_of,
 )
 
@@ -224,6 +226,7 @@ class Workload(InferenceSettings, Section):
 
     name: str  # a label value; must be unique
     model: str | None = None  # path of an ONNX file, or builtin: and a name (docs/engines.md)
+    head: str | None = None  # path of the ONNX file that continues the model (docs/engines.md)
     command: Command = Field(None, min_length=1)  # a program that infers, instead of a model
     scrape: CounterPage | None = None  # instead of a model: a counter of a server in use
     server: Server | None = None  # instead of a model: a server that gets prompts
@@ -346,6 +349,13 @@ class Workload(InferenceSettings, Section):
         return self
 
     @model_validator(mode="after")
+    def _can_run_a_head(self) -> "Workload":
+        name = self.backend_in_force
+        if self.head is not None and not find_backend(name).runs_heads:
+            raise ValueError(f"head: {name} runs one engine per inference: use backend: tensorrt")
+        return self
+
+    @model_validator(mode="after")
     def _can_be_calibrated(self) -> "Workload":
         if self.calibration is not None and self.precision != "int8":
             raise ValueError("calibration is for int8: set precision: int8, or leave it out")
@@ -364,6 +374,11 @@ class Workload(InferenceSettings, Section):
         if self.engine_capability == "dla_standalone":
             return LOADABLE_BACKEND
         return default_backend(self.device)
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The device, or those of body and head."""
+        return accelerator_of(self.device, self.head)
 
     @property
     def runs_loadable(self) -> bool:

@@ -28,7 +28,9 @@ from .placement import Built, EngineCapability, Fallback, Precision, PrecisionCo
 from .servers import CounterPage, Server
 
 PhaseName = Literal["load", "build", "warm_up", "baseline_before", "steady", "baseline_after"]
-StageName = Literal["pre", "h2d", "compute", "d2h", "post", "first_token", "output_token"]
+StageName = Literal[
+    "pre", "h2d", "compute", "body", "head", "d2h", "post", "first_token", "output_token"
+]
 Outcome = Literal["ok", "failed", "timeout", "skipped", "cancelled"]
 
 
@@ -153,6 +155,8 @@ class Order(InferenceSettings, Record):
 
     Attributes:
         model: Path of an ONNX file, or ``builtin:NAME``; empty for a program.
+        head: Path of the ONNX file that continues the model, which then is a body: the device runs
+            the body, and the GPU, or the CPU behind a CPU, the head.
         threads: CPU threads of a CPU back-end.
         engine_capability: ``dla_standalone`` builds a loadable for cuDLA in place of an engine.
         program: The program and its arguments, for a back-end that runs one.
@@ -178,6 +182,7 @@ class Order(InferenceSettings, Record):
     backend: str
     device: str
     model: str = ""
+    head: str | None = None
     model_directory: str
     threads: PositiveInt | None = None
     calibration_method: Method = "entropy"

@@ -111,6 +111,8 @@ class Built(Record):
         build_seconds: Duration of the build, this time or earlier.
         circumstances: The machine during the build, this time or earlier.
         context_bytes: Device memory of one execution context.
+        head_engine_key: The engine of the head, if the model is a body: all else is of the body,
+            but for ``layer_types`` and ``notes``, which are of both.
     """
 
     requested_precision: Precision | None = None
@@ -123,6 +125,7 @@ class Built(Record):
     placement: Placement = Placement()
     is_cached: bool = False
     engine_key: str | None = None
+    head_engine_key: str | None = None
     engine_bytes: NonNegativeInt | None = None
     build_seconds: NonNegativeFloat | None = None
     circumstances: Circumstances | None = None

@@ -9,6 +9,7 @@ import pytest
 
 from tegrascope.collectors.base import SYSTEM_CLOCK
 from tegrascope.daemon.measure.energy_report import timing_of
+from tegrascope.daemon.session.session import Job, Session, make_order
 from tegrascope.daemon.session.telemetry import environment_of, open_companions
 from tegrascope.daemon.settings.config import Config, Workload, split_listen
 from tegrascope.daemon.settings.file import ConfigError, load_config, read_settings
@@ -591,6 +592,31 @@ def test_layers_are_held_by_tensorrt_alone():
     for wrong in ("{a: fp8}", '{"": fp16}', str(dict.fromkeys(range(1025), "fp16"))):
         with pytest.raises(ConfigError, match="layer_precisions"):
             parse_config(text.format("gpu", wrong), Path("t"))
+
+
+@pytest.mark.parametrize("device", ["dla0", "cpu", "gpu"])
+def test_head_of_a_workload_goes_into_its_order(device):
+    text = f"workloads: [{{name: w, model: b.onnx, head: h.onnx, device: {device}}}]\n"
+    [workload] = parse_config(text, Path("t")).workloads
+    other = "cpu" if device == "cpu" else "gpu"
+    assert workload.accelerator == f"{device}+{other}"
+    order = make_order(Job(workload), Session())
+    assert (order.model, order.head, order.device) == ("b.onnx", "h.onnx", device)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("model: b.onnx, backend: trtexec", "head: trtexec runs one engine per inference: use bac"),
+        ("model: b.onnx, engine_capability: dla_standalone, device: dla0", "head: cudla runs one"),
+        ("command: [infer]", "head: command runs one engine"),
+        ("model: resnet50, backend: simulated", "head: simulated runs one engine"),
+        ("backend: window", "head: an application that marks its own windows"),
+    ],
+)
+def test_head_for_a_back_end_of_one_engine_is_refused(keys, words):
+    with pytest.raises(ConfigError, match=words):
+        parse_config(f"workloads: [{{name: w, head: h.onnx, {keys}}}]\n", Path("t"))
 
 
 def test_plug_ins_are_for_tensorrt_alone():

@@ -22,6 +22,7 @@ class FakeDevice:
         computes: Whether an engine computes its outputs, in int8 by the scales that it was built
             with, instead of copying its input.
         is_blind: Whether the scores that it computes, behind the four of a box, are all 0.
+        layouts: Layout of a tensor at the edge of an engine, if it is not linear.
         calls: Names of all calls that a test may want to count.
     """
 
@@ -36,6 +37,7 @@ class FakeDevice:
     spoils: bool = False
     computes: bool = False
     is_blind: bool = False
+    layouts: dict[str, str] = field(default_factory=dict)
     captured: "list[object] | None" = None
     last_error: str = "cudaSuccess"
     memory: dict[int, object] = field(default_factory=dict)

@@ -209,7 +209,8 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
             for value in (*graph.input, *graph.value_info, *graph.output):
                 given = value.type.tensor_type
                 shape = tuple(d.dim_value or -1 for d in given.shape.dim)
-                known[value.name] = ITensor(value.name, data_type[TYPES[given.elem_type]], shape)
+                kind = TYPES.get(given.elem_type, "FLOAT")  # 0 is a type that no one inferred
+                known[value.name] = ITensor(value.name, data_type[kind], shape)
             for node in graph.node:
                 if node.domain:
                     told = f"No importer registered for op: {node.op_type}. Attempting to import"
@@ -448,7 +449,9 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
                     content = simulated(content, scales)
                 import onnxruntime
 
-                self._session = onnxruntime.InferenceSession(content)
+                options = onnxruntime.SessionOptions()
+                options.intra_op_num_threads = 1  # others would spin beside the tests
+                self._session = onnxruntime.InferenceSession(content, options)
             return self._session
 
         def get_tensor_name(self, at: int) -> str:
@@ -459,6 +462,10 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
 
         def get_tensor_dtype(self, name: str) -> Any:
             return data_type[self._io(name)[1]]
+
+        def get_tensor_format(self, name: str) -> Any:
+            layouts = module.__dict__["TensorFormat"]
+            return layouts[device.layouts.get(name, "LINEAR")]
 
         def get_tensor_shape(self, name: str) -> tuple[int, ...]:
             return tuple(self._io(name)[2])

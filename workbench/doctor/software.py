@@ -539,8 +539,10 @@ def _find_lack(context: Context, workload: Workload) -> _Lack | None:
 
 def _find_lack_of_files(context: Context, workload: Workload) -> _Lack | None:
     """Return which of a workload's own files cannot be used: its model or a plug-in."""
-    machine, model = context.machine, workload.model or ""
-    if model and not model.startswith("builtin:"):
+    machine = context.machine
+    for model in filter(None, (workload.model, workload.head)):
+        if model.startswith("builtin:"):
+            continue
         path = str(context.state_dir / model)
         if not machine.can_read(path):
             return _Lack(f"{model} cannot be read", f"ls -l {model}; a path is best absolute")
