@@ -170,6 +170,17 @@ def test_interrupt_keeps_the_finished_rounds_and_a_whole_result(place, has_whole
         (("resnet50", "--simulate", "--layers"), 2, "--layers is for a real accelerator"),
         (("resnet50", "--simulate", "--inputs", "a.npy"), 2, "computes no outputs"),
         (("resnet50", "--simulate", "--backend", "tensorrt"), 2, "a back-end of its own"),
+        (("resnet50", "--simulate", "--cut", "parts"), 2, "no pace of parts"),
+        (
+            ("builtin:mobilenet", "--cut", "parts"),
+            1,
+            "there is no parts/body.onnx: tegrascope inspect builtin:mobilenet --cut -o parts",
+        ),
+        (
+            ("builtin:mobilenet", "builtin:resnet50", "--cut", "parts"),
+            2,
+            "--cut has the parts of one model",
+        ),
         (
             ("builtin:mobilenet", "--simulate", "--telemetry", "tegrastats"),
             2,

@@ -12,6 +12,7 @@ from ...daemon.measure.quality import WITHHOLDING
 from ...daemon.measure.report import Device
 from ...parsers.errors import UserError
 from ...parsers.inference.placement import Precision
+from ...parsers.values import body_device
 from ..results.bench_page import name_of, placed_name
 from ..results.reading import read_result
 from ..results.records import (
@@ -334,7 +335,7 @@ def _option(
     # Without a measurement the GPU is taken as busy throughout for its own models, idle for others.
     on_gpu = load or Figure(value=float(result.device == "gpu"))
     return MeasuredOption(
-        device=result.device,
+        device=body_device(result.device),
         busy_seconds=1 / throughput.value,
         latency_seconds=latency.p99_seconds,
         joules=None if net is None else net.times(1 / settings.batch),
@@ -385,7 +386,7 @@ def effects_of(choices: Choices, sources: Sequence[BenchSource]) -> dict[frozens
         cells = _cells_of(choices, variant_of(source.result.settings))
         excess: dict[frozenset[Cell], Figure | None] = {}
         for together in source.result.contention.together:
-            lanes = [(name_of(lane.model), lane.device) for lane in together.lanes]
+            lanes = [(name_of(lane.model), body_device(lane.device)) for lane in together.lanes]
             if together.status != "ok" or len(lanes) < 2 or not cells.keys() >= set(lanes):
                 continue
             placed = [cells[lane] for lane in lanes]

@@ -12,7 +12,7 @@ from typing import TextIO, TypeAlias, TypeVar
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.catalog import find_backend
 from ...collectors.paths import exists
-from ...daemon.measure.report import Device, LockInReport, RunReport
+from ...daemon.measure.report import Accelerator, LockInReport, RunReport
 from ...daemon.measure.run_text import joules, seconds, watts
 from ...daemon.settings.config import Workload
 from ...daemon.terminal import duration
@@ -65,7 +65,7 @@ def in_turn(items: Sequence[T], number: int) -> list[T]:
     return list(items) if number % 2 == 0 else list(items)[::-1]
 
 
-def placements(runs_on: Mapping[str, Sequence[Device]]) -> Iterator[On]:
+def placements(runs_on: Mapping[str, Sequence[Accelerator]]) -> Iterator[On]:
     """Yield every way to run two or more models at once on their accelerators."""
     ways: dict[str, list[Placed]] = {}
     for model, devices in runs_on.items():
@@ -75,7 +75,7 @@ def placements(runs_on: Mapping[str, Sequence[Device]]) -> Iterator[On]:
             yield from product(*some)
 
 
-def groups_on(runs_on: Mapping[str, Sequence[Device]]) -> list[On]:
+def groups_on(runs_on: Mapping[str, Sequence[Accelerator]]) -> list[On]:
     """Return one pass: which models are switched on, in which order.
 
     Before models run together, each of them and each smaller group of them ran without the
@@ -246,14 +246,14 @@ class Bench:
     def run(self, model: str) -> ModelResult:
         """Look at a model on every accelerator, and measure it where it runs."""
         measured = look_at(model, self.settings, self.workers, self.display.say)
-        workloads: dict[Device, Workload] = {}
+        workloads: dict[Accelerator, Workload] = {}
         for device in measured:
             workloads[device] = workload_of(self.settings, model, device)
         rounds = self._measure(workloads, measured)
         for device, one in measured.items():
             complete = []
             for each in rounds:
-                if each.report.device == device and each.report.outcome == "ok":
+                if each.report.accelerator == device and each.report.outcome == "ok":
                     complete.append(each)
             one.rounds = complete[-self.plan.least :]
             if one.status == "cancelled" and one.rounds:
@@ -268,14 +268,14 @@ class Bench:
                 self._time_layers(model, measured[device], workloads[device])
         return summarise(model, list(measured.values()), [one.report for one in rounds])
 
-    def _running(self, measured: Mapping[Device, Measured]) -> Iterator[Device]:
+    def _running(self, measured: Mapping[Accelerator, Measured]) -> Iterator[Accelerator]:
         """Yield the accelerators on which a model runs, until the benchmark is interrupted."""
         for device, one in measured.items():
             if one.status == "ok" and not self.workers.was_cancelled:
                 yield device
 
     def _measure(
-        self, workloads: Mapping[Device, Workload], measured: Mapping[Device, Measured]
+        self, workloads: Mapping[Accelerator, Workload], measured: Mapping[Accelerator, Measured]
     ) -> list[Round]:
         """Measure in turns until the rounds agree or the plan is over; return all rounds."""
         left = [device for device, one in measured.items() if one.status == "ok"]
@@ -307,10 +307,10 @@ class Bench:
             number += 1
         return rounds
 
-    def _agree(self, devices: Sequence[Device], rounds: Sequence[Round]) -> bool:
+    def _agree(self, devices: Sequence[Accelerator], rounds: Sequence[Round]) -> bool:
         """Return whether the rounds of every accelerator agree."""
         for device in devices:
-            reports = [one.report for one in rounds if one.report.device == device]
+            reports = [one.report for one in rounds if one.report.accelerator == device]
             if not agree(reports):
                 return False
         return True
@@ -328,7 +328,7 @@ class Bench:
         # 7. power_of keeps the readings of the same window, for the comparison of all rounds.
         # 8. summarise makes means of the rounds (energy_of, mean_energy).
         # 9. decide compares accelerators, energies by difference_of_rounds.
-        done = self.workers.run(workload, workload.device, workload.timeout_seconds)
+        done = self.workers.run(workload, workload.accelerator, workload.timeout_seconds)
         report, trace = done.report, done.trace
         if done.status != "ok":
             one.status, one.reason, one.log = done.status, report.reason, report.worker_log
@@ -361,7 +361,7 @@ class Bench:
 
     def _time_layers(self, model: str, one: Measured, workload: Workload) -> None:
         """Time each layer in a pass of its own; no other figure is taken from it."""
-        device, name = workload.device, workload.backend_in_force
+        device, name = workload.accelerator, workload.backend_in_force
         if not find_backend(name).times_layers:
             self.display.say(f"  {name} cannot time a layer, so {device} has no table of layers")
             return
@@ -388,7 +388,7 @@ class Bench:
         self, workload: Workload, length: float, stage: StageName | None = None, repeats: int = 1
     ) -> LockInReport:
         """Work in the on-steps of a random pattern, and compare them with its off-steps."""
-        self.display.begin(f"lock-in of {stage or 'inference'} on {workload.device}", length)
+        self.display.begin(f"lock-in of {stage or 'inference'} on {workload.accelerator}", length)
         try:
             plan = self.session.plan_lock_in(length)._replace(stage=stage, repeats=repeats)
         except UserError as problem:
@@ -396,7 +396,7 @@ class Bench:
         else:
             planned = {"baseline": 0.0, "count": None, "duration": sum(plan.steps_seconds)}
             alone = workload.model_copy(update=planned)
-            done = self.workers.run(alone, alone.device, alone.timeout_seconds, pattern=plan)
+            done = self.workers.run(alone, alone.accelerator, alone.timeout_seconds, pattern=plan)
             found = LockInReport(seconds=length, seed=plan.seed, reason=done.report.reason)
             if done.status == "ok" and done.report.lock_in is not None:
                 found = done.report.lock_in
@@ -413,7 +413,7 @@ class Bench:
         """
         # The workers hold memory, and each model gets one of its own.
         self.workers.close()
-        runs_on: dict[str, list[Device]] = {}
+        runs_on: dict[str, list[Accelerator]] = {}
         for model in models:
             devices = [each.device for each in model.accelerators if each.status == "ok"]
             if devices:

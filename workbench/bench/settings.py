@@ -28,15 +28,16 @@ from ...collectors.models.files import (
 )
 from ...collectors.paths import exists
 from ...daemon.measure.quality import MINIMUM_SAMPLES, MINIMUM_SECONDS
-from ...daemon.measure.report import Device
+from ...daemon.measure.report import Accelerator, Device
 from ...daemon.settings.config import Telemetry, Workload
 from ...daemon.settings.file import load_config
 from ...parsers.errors import PIP_INSTALL, UsageError, UserError
 from ...parsers.inference.events import InferenceSettings, Process
 from ...parsers.nvpmodel import find_mode
 from ...parsers.rails import RailRule
+from ...parsers.values import DLAS, accelerator_of, body_device
 from ..results.bench_page import name_of
-from ..results.records import BenchSettings
+from ..results.records import BODY, HEAD, BenchSettings
 
 # Fast enough for a hundred samples in 13 s, and not divisors of usual rates. Passes take turns, so
 # that work keeps step with the sampling in one of them only.
@@ -103,7 +104,7 @@ class Asked(NamedTuple):
 _AS_GIVEN = (
     *("backend", "precision", "batch", "streams", "optimization_level", "fallback"),
     *("calibration", "preprocess", "inputs", "labels", "task", "tolerance"),
-    "precision_constraints",
+    *("precision_constraints", "cut"),
     *("contention", "layers", "rounds"),
 )
 LOCK_IN_SECONDS = 300.0
@@ -127,6 +128,8 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         _check_devices(settings.backend, settings.devices or ())
     check_names(models)
     check_data(settings)
+    if settings.cut is not None:
+        _check_cut(settings.cut, models)
     if settings.shapes and len(models) > 1:
         raise UsageError("--shape names inputs of one model", "measure one model at a time")
     if arguments.sweep or settings.latency_below_seconds is not None:
@@ -158,6 +161,8 @@ def _check_paces(settings: BenchSettings) -> None:
         raise UsageError("--simulate has a back-end of its own", "leave --backend out")
     if settings.inputs is not None:
         raise UsageError("a simulated accelerator computes no outputs", "leave --inputs out")
+    if settings.cut is not None:
+        raise UsageError("a simulated accelerator has no pace of parts", "leave --cut out")
     if settings.layers or settings.lock_in_seconds:
         name = "--layers" if settings.layers else "--lock-in"
         raise UsageError(f"{name} is for a real accelerator", f"leave {name} or --simulate out")
@@ -222,6 +227,11 @@ def _check_devices(name: str, devices: Sequence[Device]) -> None:
 def _check_backend(settings: BenchSettings, name: str) -> None:
     """Raise ``UsageError`` if the back-end that was named cannot do what was asked for."""
     backend = find_backend(name)
+    if settings.cut is not None and not backend.runs_heads:
+        raise UsageError(
+            f"{name} runs one engine per inference",
+            "leave --cut out, or use --backend tensorrt",
+        )
     if settings.lock_in_seconds and backend.is_self_timed:
         raise UsageError(
             f"{name} times itself, and cannot follow the pattern of --lock-in",
@@ -236,6 +246,20 @@ def _check_backend(settings: BenchSettings, name: str) -> None:
         raise UsageError(
             f"{name} cannot time a layer", "leave --layers out, or use --backend tensorrt"
         )
+
+
+def _check_cut(directory: str, models: Sequence[str]) -> None:
+    """Raise ``UserError`` if there is no body or no head, or no one model that they are of."""
+    if len(models) > 1:
+        raise UsageError("--cut has the parts of one model", "bench one model after another")
+    for name in (BODY, HEAD):
+        path = Path(directory).expanduser() / name
+        if not exists(path):
+            raise UserError(
+                f"--cut: there is no {path}",
+                f"tegrascope inspect {models[0]} --cut -o {directory} writes body and head; without"
+                " a head the body is the whole model",
+            )
 
 
 def check_models(models: Sequence[str]) -> None:
@@ -376,8 +400,28 @@ def _telemetry(
 # --- workloads ------------------------------------------------------------------------------------
 
 
-def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload:
+def accelerators_of(
+    settings: BenchSettings, tried: Sequence[Device] = TRIED
+) -> tuple[Accelerator, ...]:
+    """Return where a model is measured: on the devices asked for, or on those that are tried.
+
+    A model that was cut runs in two parts too: with the body on each DLA, or on each device if
+    none is a DLA.
+    """
+    devices = settings.devices or tried
+    if settings.cut is None:
+        return tuple(devices)
+    bodies = [device for device in devices if device in DLAS] or devices
+    return (*devices, *(accelerator_of(device, settings.cut) for device in bodies))
+
+
+def workload_of(settings: BenchSettings, model: str, accelerator: Accelerator) -> Workload:
     """Return a round of a model on an accelerator, as the daemon would have it configured."""
+    device = body_device(accelerator)
+    files = {"model": absolute(model)}
+    if accelerator != device and settings.cut is not None:
+        parts = Path(absolute(settings.cut))
+        files = {"model": str(parts / BODY), "head": str(parts / HEAD)}
     backend = settings.backend or default_backend(device, on_simulated_board=settings.is_simulated)
     # On the CPU a model runs in its own precision.
     uses_tensorrt = find_backend(backend).uses_tensorrt
@@ -386,8 +430,8 @@ def workload_of(settings: BenchSettings, model: str, device: Device) -> Workload
     return Workload.model_validate(
         {name: getattr(settings, name) for name in InferenceSettings.model_fields}
         | {
-            "name": workload_name(model, device),
-            "model": absolute(model),
+            "name": workload_name(model, accelerator),
+            **files,
             "device": device,
             "backend": backend,
             "calibration": calibration and absolute(calibration),
@@ -429,4 +473,4 @@ def workload_name(model: str, device: str) -> str:
     """
     stem = Path(model.removeprefix(BUILTIN_PREFIX)).stem
     plain = re.sub(r"[^A-Za-z0-9_.]+", "-", stem).strip("-_.") or "model"
-    return f"{plain[:48]}-{device}"
+    return f"{plain[:48]}-{device.replace('+', '-')}"

@@ -8,7 +8,7 @@ from itertools import product
 from statistics import fmean
 
 from ...daemon.measure.figures import difference
-from ...daemon.measure.report import Device, Figure, RunReport
+from ...daemon.measure.report import Accelerator, Figure, RunReport
 from ...daemon.settings.config import Workload
 from ...parsers.errors import UserError
 from ..results.front import Drop, Race, Reading, goals_of, reading_of, tied
@@ -25,7 +25,7 @@ from ..results.records import (
 )
 from ..results.summary import Measured, Round, median_half_width, summarise_accelerator
 from .run import OVERHEAD_SECONDS, Bench, in_turn, round_seconds
-from .settings import TRIED, workload_name, workload_of
+from .settings import accelerators_of, workload_name, workload_of
 from .workers import LAST_RESORT, Reference, look_on, make_reference
 
 # A look is so many times shorter than a round; each candidate gets two at most. Its idle phases are
@@ -83,9 +83,9 @@ class Candidate:
     drop: Drop | None = None
 
     @property
-    def device(self) -> Device:
+    def device(self) -> Accelerator:
         """Its accelerator."""
-        return self.workload.device
+        return self.workload.accelerator
 
     @property
     def is_wrong(self) -> bool:
@@ -112,7 +112,7 @@ class Candidate:
 
 
 def candidates_of(
-    settings: BenchSettings, model: str, devices: Sequence[Device]
+    settings: BenchSettings, model: str, devices: Sequence[Accelerator]
 ) -> list[Candidate]:
     """Return every combination of the axes on every accelerator, those of one mode in a row."""
     axes = settings.sweep
@@ -186,7 +186,7 @@ class SweepRun:
             {
                 "model": self.model,
                 "model_sha256": digest,
-                "order": [report.device for report in self._reports],
+                "order": [report.accelerator for report in self._reports],
                 "counted": counted,
                 "rounds": self._reports,
                 "sweep": {
@@ -203,13 +203,13 @@ class SweepRun:
     def _looked_at(self) -> list[Candidate]:
         """Return all candidates after their first look; those of the CPU where nothing else is."""
         settings = self.bench.settings
-        every = candidates_of(settings, self.model, settings.devices or TRIED)
+        every = candidates_of(settings, self.model, accelerators_of(settings))
         with ExitStack() as scratch:
             references: dict[int, Reference | None] = {}
             self._look_at_all(every, references, scratch)
             is_nothing = all(candidate.status == "unavailable" for candidate in every)
             if settings.devices is None and is_nothing:
-                last = candidates_of(settings, self.model, (LAST_RESORT,))
+                last = candidates_of(settings, self.model, accelerators_of(settings, LAST_RESORT))
                 self._look_at_all(last, references, scratch)
                 every += last
         return every
@@ -238,7 +238,7 @@ class SweepRun:
         scratch: ExitStack,
     ) -> None:
         """Run each candidate once, check its outputs, and measure its first short look."""
-        bench, missing = self.bench, dict[Device, str | None]()
+        bench, missing = self.bench, dict[Accelerator, str | None]()
         workers, say = bench.workers, bench.display.say
         bench.begin_pass(0)
         for one in every:

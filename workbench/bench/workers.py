@@ -27,7 +27,7 @@ from ...collectors.worker.outputs import (
     read_labels,
     read_outputs,
 )
-from ...daemon.measure.report import Device, RunReport, Span
+from ...daemon.measure.report import Accelerator, Device, RunReport, Span
 from ...daemon.measure.timeline import Timeline
 from ...daemon.measure.trace import Pattern, RunTrace
 from ...daemon.measure.utilization import telemetry as describe
@@ -44,9 +44,9 @@ from .settings import (
     INTERVALS,
     LOOK_SECONDS,
     REFERENCE,
-    TRIED,
     Asked,
     absolute,
+    accelerators_of,
     reference_of,
     shortened,
     workload_of,
@@ -280,7 +280,7 @@ class Workers:
 # --- the first run, which checks outputs ----------------------------------------------------------
 
 # Tried if the machine has none of ``TRIED``.
-LAST_RESORT: Device = "cpu"
+LAST_RESORT: tuple[Device, ...] = ("cpu",)
 _REFERENCE = "reference"
 
 
@@ -409,7 +409,7 @@ def look_on(
     outputs: Path | None = None
     if reference is not None:
         outputs = reference.directory / f"{workload.name}.npz"
-    data, device = settings.inputs, workload.device
+    data, device = settings.inputs, workload.accelerator
     done = workers.run(shortened(workload), device, LOOK_SECONDS, outputs, data)
     report = done.report
     found = Measured(report, done.status, report.reason, report.worker_log)
@@ -441,7 +441,7 @@ def look_on(
                 truth=reference.truth,
                 tolerance=settings.tolerance,
             )
-        is_reference = workload.backend_in_force == REFERENCE
+        is_reference = workload.backend_in_force == REFERENCE and workload.head is None
         if is_reference and found.outputs.verdict in ("good", "unjudged"):
             accuracy, score = found.outputs.accuracy, found.outputs.task
             found.outputs = OutputCheck(verdict="reference", accuracy=accuracy, task=score)
@@ -450,18 +450,18 @@ def look_on(
 
 def look_at(
     model: str, settings: BenchSettings, workers: Workers, say: Callable[[str], None]
-) -> dict[Device, Measured]:
+) -> dict[Accelerator, Measured]:
     """Run one inference of a model on each accelerator, and check its outputs.
 
     ``say`` is called with a line per step. The result is in the order asked for.
     """
     with make_reference(model, settings, workers, say) as reference:
 
-        def look(device: Device) -> Measured:
+        def look(device: Accelerator) -> Measured:
             workload = workload_of(settings, model, device)
             return look_on(workload, reference, settings, workers, say, f"{model} on {device}")
 
-        found = {device: look(device) for device in settings.devices or TRIED}
+        found = {device: look(device) for device in accelerators_of(settings)}
         if settings.devices is None and all(one.status == "unavailable" for one in found.values()):
-            found[LAST_RESORT] = look(LAST_RESORT)
+            found |= {device: look(device) for device in accelerators_of(settings, LAST_RESORT)}
         return found

@@ -226,6 +226,12 @@ def add(option: Options) -> None:
         choices=[name for name in BACKENDS if name not in SUBJECTS.values()],
     )
     option.engine()
+    option(
+        "--cut DIR",
+        "also body.onnx and head.onnx of DIR as one inference, as inspect --cut wrote them: the"
+        " body on each DLA, the head on the GPU",
+        type=str,
+    )
     option("--inputs PATH", "check the outputs for these inputs: images or arrays")
     option(
         "--labels PATH",

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TextIO
 
 from ... import __version__
 from ...daemon.measure.figures import difference
-from ...daemon.measure.report import Device, Figure
+from ...daemon.measure.report import Accelerator, Figure
 from ...daemon.measure.run_text import (
     ABSENT,
     joules,
@@ -99,8 +99,8 @@ class Pair(Record):
     """A model on an accelerator in both results; ``device_b`` differs with ``--across`` only."""
 
     model: str
-    device: Device
-    device_b: Device
+    device: Accelerator
+    device_b: Accelerator
     source_a: str
     source_b: str
     variant_a: str = ""
@@ -115,7 +115,7 @@ class Refused(Record):
     """A measurement that was not compared, and the reason."""
 
     model: str
-    device: Device
+    device: Accelerator
     reason: str
 
 

@@ -7,11 +7,11 @@ from statistics import fmean
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ...daemon.measure.energy_report import IDLE_PHASES
-from ...daemon.measure.report import Device, Environment, Figure, RunReport
+from ...daemon.measure.report import Accelerator, Environment, Figure, RunReport
 from ...parsers.inference.events import Process
 from ...parsers.inference.placement import Built
 from ...parsers.records import Ratio, Record
-from ...parsers.values import DLAS
+from ...parsers.values import DLAS, body_device
 from ..results.bench_page import name_of
 from ..results.published import board_words, is_same, nearest
 from ..results.records import (
@@ -82,7 +82,7 @@ class Side:
     label: str
     source: str
     model: str
-    device: Device
+    device: Accelerator
     figures: Mapping[str, Figure]
     context: MeasuredContext = field(default_factory=MeasuredContext)
     model_sha256: str | None = None
@@ -166,7 +166,7 @@ def _side(
         "backend": one.backend,
         "built": one.built or Built(requested_precision=settings.precision),
         "batch": settings.batch,
-        "dla_cores": 1 if one.device in DLAS else None,
+        "dla_cores": 1 if body_device(one.device) in DLAS else None,
         "process": settings.process,
         "optimization_level": settings.optimization_level,
         "clocks_hertz": _clocks(one, runs),
@@ -193,13 +193,13 @@ def _side(
     )
 
 
-def _counted_runs(model: ModelResult, device: Device) -> list[RunReport]:
+def _counted_runs(model: ModelResult, device: Accelerator) -> list[RunReport]:
     """Return the runs of an accelerator that count; none of a sweep, whose runs name no point."""
     if model.sweep is not None:
         return []
     runs = []
     for run in model.rounds:
-        if run.device == device and run.run_id in model.counted:
+        if run.accelerator == device and run.run_id in model.counted:
             runs.append(run)
     return runs
 

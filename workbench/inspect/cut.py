@@ -20,10 +20,10 @@ from ...parsers.records import Ratio, Record
 from ...parsers.values import some_of
 from ..results.document import Block, Heading, Table, Text, print_document
 from .equality import COMPARED_INPUTS, differences
+from ..results.records import BODY, HEAD
 from .rewrites import Rewrite, rewrite_of
 from .rules import Inspection, JudgedNode
 
-BODY, HEAD = "body.onnx", "head.onnx"
 # The largest difference from the original that is accepted, as a share of the spread of a channel,
 # or of its largest value if that is more.
 LARGEST_ERROR = 1e-5

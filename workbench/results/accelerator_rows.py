@@ -21,7 +21,7 @@ from ...daemon.measure.run_text import (
     watts,
     with_half,
 )
-from ...parsers.values import DLAS
+from ...parsers.values import DLAS, body_device
 from .records import AcceleratorResult
 
 _MEASURED = "measured"
@@ -82,6 +82,8 @@ def _speed_cells(result: AcceleratorResult) -> dict[str, str]:
         "latency p99": shown(latency, lambda times: seconds(times.p99_seconds)),
         "latency max": shown(latency, lambda times: seconds(times.max_seconds)),
         "device span p50": shown(result.device_latency, lambda span: seconds(span.p50_seconds)),
+        "  body p50": shown(result.stages.get("body"), lambda span: seconds(span.p50_seconds)),
+        "  head p50": shown(result.stages.get("head"), lambda span: seconds(span.p50_seconds)),
         "throughput": with_half(result.throughput_per_second, rate),
     }
 
@@ -132,20 +134,21 @@ def _load(result: AcceleratorResult, signal: str) -> str:
 
 def _dla(result: AcceleratorResult) -> str:
     """Return each core's load by its most reliable source, else the share of time it was on."""
-    is_dla = result.device in DLAS
+    device = body_device(result.device)
+    is_dla = device in DLAS
     loads: dict[str, str] = {}
     # The most reliable source comes last and takes the place of the others.
     for source in reversed(SOURCES):
         for name, ratio in result.utilization.items():
             core, _, name_of_source = name.partition(":")
-            if name_of_source == source and (core == result.device or not is_dla):
+            if name_of_source == source and (core == device or not is_dla):
                 loads[core] = f"{core} {percent(ratio.value)}"
     if loads or not is_dla:
         return ", ".join(loads[core] for core in sorted(loads))
-    gate = result.dla_active.get(result.device)
+    gate = result.dla_active.get(device)
     if gate is not None:
         return f"on {percent(gate)} of the time"
-    powered = result.utilization.get(f"{result.device}:{POWERED}")
+    powered = result.utilization.get(f"{device}:{POWERED}")
     if powered is not None:
         return f"powered {percent(powered.value)} of the time"
     return ""

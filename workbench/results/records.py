@@ -7,6 +7,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, model_valida
 
 from ...collectors.worker.outputs import OutputCheck
 from ...daemon.measure.report import (
+    Accelerator,
     Device,
     Distribution,
     Energy,
@@ -33,6 +34,8 @@ SCHEMA_VERSION: Literal[3] = 3
 # Version 2 also had a timeline of Nsight Systems.
 READABLE_VERSIONS = (2, SCHEMA_VERSION)
 
+# The files of a model that was cut in two.
+BODY, HEAD = "body.onnx", "head.onnx"
 Status = Literal["ok", "unavailable", "failed", "cancelled"]
 # A flag of the runs, or one of the benchmark's own.
 BenchFlag = (
@@ -99,7 +102,7 @@ class AcceleratorResult(Record):
         foreign_dla_processes: Names of the processes that raised ``foreign_dla_activity``.
     """
 
-    device: Device
+    device: Accelerator
     backend: BackendName
     status: Status
     reason: str | None = None
@@ -176,8 +179,8 @@ class GoalResult(Record):
     """
 
     goal: GoalName
-    winner: Device | None = None
-    runner_up: Device | None = None
+    winner: Accelerator | None = None
+    runner_up: Accelerator | None = None
     difference: float | None = None
     interval: Interval | None = None
     compared: Literal["figures", "rounds"] = "figures"
@@ -190,7 +193,7 @@ class Caveat(Record):
     """A remark on the figures, with a remedy; ``device`` is ``None`` for all accelerators."""
 
     name: str
-    device: Device | None = None
+    device: Accelerator | None = None
     sentence: str
     remedy: str
 
@@ -254,7 +257,7 @@ class ModelResult(Record):
 
     model: str
     model_sha256: str | None = None
-    order: tuple[Device, ...] = ()
+    order: tuple[Accelerator, ...] = ()
     accelerators: tuple[AcceleratorResult, ...] = ()
     goals: tuple[GoalResult, ...] = ()
     checks: tuple[Caveat, ...] = ()
@@ -284,7 +287,7 @@ class Placed(Record):
     """A model on an accelerator."""
 
     model: str
-    device: Device
+    device: Accelerator
 
 
 class LaneTogether(Placed):
@@ -359,12 +362,13 @@ class BenchSettings(InferenceSettings, Record):
     """How the benchmark was asked to measure.
 
     Without ``devices`` it measures the accelerators that the machine has, without ``backend`` by
-    the usual one of each. ``rounds`` are those on each accelerator, at least. A sweep takes each
-    combination of the values of its axes.
+    the usual one of each. ``cut`` is the directory with the two parts of the model. ``rounds`` are
+    those on each accelerator, at least. A sweep takes each combination of the values of its axes.
     """
 
     models: tuple[str, ...]
     devices: tuple[Device, ...] | None = None
+    cut: str | None = None
     backend: BackendName | None = None
     inputs: str | None = None
     labels: str | None = None

@@ -25,7 +25,7 @@ from ...daemon.measure.latency import distribution
 from ...daemon.measure.numerics import student
 from ...daemon.measure.quality import SLOPE_CELSIUS_PER_SECOND, STEADY_RATIO
 from ...daemon.measure.report import (
-    Device,
+    Accelerator,
     Figure,
     Flag,
     Interval,
@@ -200,7 +200,7 @@ def summarise(model: str, measured: Sequence[Measured], rounds: Sequence[RunRepo
     of_counted: set[str] = set()
     for one in measured:
         results.append(summarise_accelerator(one))
-        powers[one.look.device] = _powers(one.rounds)
+        powers[one.look.accelerator] = _powers(one.rounds)
         digest = digest or one.look.model_sha256
         of_counted.update(each.report.run_id for each in one.rounds)
     on_gpu = _gpu_load(results)
@@ -212,7 +212,7 @@ def summarise(model: str, measured: Sequence[Measured], rounds: Sequence[RunRepo
     return ModelResult(
         model=model,
         model_sha256=digest,
-        order=tuple(report.device for report in rounds),
+        order=tuple(report.accelerator for report in rounds),
         accelerators=tuple(results),
         goals=tuple(decide(goal, results, powers) for goal in GOALS),
         checks=caveats_of(results, rounds[-1].environment if rounds else None),
@@ -238,7 +238,7 @@ def summarise_accelerator(one: Measured) -> AcceleratorResult:
         # Some back-ends know only after a run how they launched it.
         built = report.built or built
     return AcceleratorResult(
-        device=one.look.device,
+        device=one.look.accelerator,
         backend=one.look.backend,
         status=one.status,
         reason=one.reason,
@@ -426,7 +426,7 @@ GOALS = (
 class _Candidate(NamedTuple):
     """An accelerator that may win, and its figure of a goal, the mean of so many rounds."""
 
-    device: Device
+    device: Accelerator
     figure: Figure
     rounds: int
 
@@ -448,7 +448,7 @@ def _candidates(goal: Goal, results: Sequence[AcceleratorResult]) -> list[_Candi
 def decide(
     goal: Goal,
     results: Sequence[AcceleratorResult],
-    powers: Mapping[Device, Sequence[RoundReadings]],
+    powers: Mapping[Accelerator, Sequence[RoundReadings]],
 ) -> GoalResult:
     """Name the winner of a goal, if it is known to be better than the next.
 
