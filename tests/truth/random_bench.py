@@ -57,12 +57,50 @@ MOST_FALSE = 5
 CHUNK = 5
 
 
-def make_pair(random: Random) -> list[World]:
-    """Return the runs of a bench of two equal candidates, in the order of ``ORDER``."""
-    long, idle_seconds = SHORTEST_SECONDS, BASELINE_SECONDS
-    each = 2 * idle_seconds + long + PAUSE_SECONDS
-    whole = worlds.LEAD_SECONDS + len(ORDER) * each + worlds.LEAD_SECONDS
-    begins = worlds.LEAD_SECONDS + idle_seconds + np.arange(len(ORDER)) * each
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A run of a bench: whose it is, and the seconds of its work and of each idle phase.
+
+    ``stretch`` is by how much its inferences take longer than those of the pair, as a factor. In
+    the pause between a run and the next the program of the lines may be started anew.
+    """
+
+    name: str
+    work_seconds: float = SHORTEST_SECONDS
+    idle_seconds: float = BASELINE_SECONDS
+    pause_seconds: float = PAUSE_SECONDS
+    stretch: float = 1.0
+
+    @property
+    def seconds(self) -> float:
+        """From the begin of the run to that of the next one."""
+        return 2 * self.idle_seconds + self.work_seconds + self.pause_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How the power of the work grows along all runs, whether it heats, and how it is sampled.
+
+    ``intervals`` are those between lines, one per pass of two runs, in turn.
+    """
+
+    drift: float = 0.0
+    heats: bool = False
+    intervals: tuple[float, ...] = INTERVALS
+
+
+EQUAL = tuple(map(Planned, ORDER))
+USUAL = Conditions()
+
+
+def make_pair(
+    random: Random, runs: Sequence[Planned] = EQUAL, conditions: Conditions = USUAL
+) -> list[World]:
+    """Return the runs of a bench of two candidates; without ``runs`` of two equal ones."""
+    long = max(run.work_seconds for run in runs)
+    ends = worlds.LEAD_SECONDS + np.cumsum([run.seconds for run in runs])
+    whole = float(ends[-1]) + worlds.LEAD_SECONDS
+    begins = ends - [run.seconds - run.idle_seconds for run in runs]
     board = ORIN_NX if random.random() < 2 / 3 else AGX_ORIN
     count, cells = round(whole / GRID_SECONDS), round(long / GRID_SECONDS)
     edges = np.arange(count + 1) * GRID_SECONDS
@@ -73,14 +111,22 @@ def make_pair(random: Random) -> list[World]:
     once, _rhythm = worlds.draw_inferences(random, watts, 0.0, long)
     level_name, level = worlds.draw_level(random, middles[:cells], 0.0, long)
     loads, added, inside = [], np.zeros(count), np.zeros(count)
-    for first, begin in zip(firsts, begins, strict=True):
+    for run, first, begin in zip(runs, firsts, begins, strict=True):
         shorter = 1 - SHORTER * random.random(len(once.seconds))
-        load = replace(once, seconds=once.seconds * shorter)
-        course = load_cells(load, edges[: cells + 1]) if load.is_gated else watts
-        added[first : first + cells] = course * level
+        seconds, starts = once.seconds * shorter * run.stretch, once.starts * run.stretch
+        fits = starts + seconds <= run.work_seconds
+        load = replace(once, seconds=seconds[fits], starts=starts[fits])
+        cells = round(run.work_seconds / GRID_SECONDS)
+        course: Array | float = watts
+        if load.is_gated:
+            course = 0.0
+            if len(load.starts):
+                course = load_cells(load, edges[: cells + 1])
+        grown = 1 + conditions.drift * begin / whole
+        added[first : first + cells] = course * level[:cells] * grown
         inside[first : first + cells] = 1
-        moved = replace(load, begin=begin, end=begin + long, starts=load.starts + begin)
-        loads.append(moved)
+        end = begin + run.work_seconds
+        loads.append(replace(load, begin=begin, end=end, starts=load.starts + begin))
     mean_work = float(added.sum() / inside.sum())
     about = [board.name, "gated" if once.is_gated else "", level_name]
     if random.random() < 0.45:
@@ -98,7 +144,7 @@ def make_pair(random: Random) -> list[World]:
         pulse = np.clip(np.minimum(edges[1:], ends) - np.maximum(edges[:-1], at), 0, None)
         added = added + pulse / GRID_SECONDS * random.uniform(0.5, 10) * inside
         about.append("once")
-    if random.random() < 0.2:
+    if random.random() < 0.2 or conditions.heats:
         heat = forgetting(added, random.uniform(5, 30))
         added = added + random.uniform(0, 0.1) * (heat - heat[0])
         about.append("heat")
@@ -110,11 +156,11 @@ def make_pair(random: Random) -> list[World]:
     register = worlds.draw_register(random, limit, float(begins[0]), float(begins[-1] + long))
     about += [idle_name, register.kind + (f"({register.seconds:.3f}s)" if register.seconds else "")]
 
-    printed = _printed(random, begins - idle_seconds, each)
+    printed = _printed(random, runs, conditions.intervals)
     lag = random.uniform(0, MOST_LAG_SECONDS)
     lines = Lines(printed, printed, worlds.read_register(power, register, printed - lag))
     part = worlds.read_register(power, Register(), printed - lag)[0]
-    every = second_interval(INTERVALS[0])
+    every = second_interval(conditions.intervals[0])
     second_times = np.arange(random.uniform(0, every), whole, every)
     second_times = second_times + random.uniform(0, 0.002, len(second_times))
     second = (second_times, worlds.read_register(power, register, second_times))
@@ -130,7 +176,7 @@ def make_pair(random: Random) -> list[World]:
     parts = np.array([part * share for share in shares]).reshape(len(shares), len(printed))
     return [
         World(
-            setup=Setup(load, idle_seconds=idle_seconds, board=board, sensor=sensor),
+            setup=Setup(load, idle_seconds=run.idle_seconds, board=board, sensor=sensor),
             power=power,
             lines=lines,
             begin=load.begin,
@@ -145,18 +191,18 @@ def make_pair(random: Random) -> list[World]:
             is_hidden_in_both=False,
             is_net_hidden=False,
         )
-        for load in loads
+        for run, load in zip(runs, loads, strict=True)
     ]
 
 
-def _printed(random: Random, begins: Array, each: float) -> Array:
+def _printed(random: Random, runs: Sequence[Planned], intervals: Sequence[float]) -> Array:
     """Return when lines are printed; the program begins anew with each pass of two runs."""
     own = random.uniform(*READ_SECONDS) if random.random() < 0.5 else None
     lost = random.uniform(0.01, 0.05) if random.random() < 0.1 else 0.0
-    passes = []
-    for number, begin in enumerate(begins[::2]):
-        interval = INTERVALS[number % len(INTERVALS)]
-        count = int(2 * each / interval) + 2
+    passes, begin = [], worlds.LEAD_SECONDS
+    for number, (one, other) in enumerate(zip(runs[::2], runs[1::2], strict=True)):
+        interval, long = intervals[number % len(intervals)], one.seconds + other.seconds
+        count = int(long / interval) + 2
         if own is None:
             reading = random.uniform(*READ_SECONDS, count)
         else:
@@ -164,9 +210,11 @@ def _printed(random: Random, begins: Array, each: float) -> Array:
         steps = interval + reading
         steps[0] = random.uniform(0, steps[0])
         # The last pause of a pass is that of the start of the next program.
-        printed = begin - PAUSE_SECONDS / 2 + np.cumsum(steps)
-        printed = printed[printed < begin + 2 * each - 1.5 * PAUSE_SECONDS]
+        pause = one.pause_seconds
+        printed = begin - pause / 2 + np.cumsum(steps)
+        printed = printed[printed < begin + long - 1.5 * pause]
         passes.append(printed[random.random(len(printed)) >= lost])
+        begin += long
     return np.concatenate(passes)
 
 
@@ -185,10 +233,10 @@ class Judged:
     sentence: str
 
 
-def drawn_difference(runs: Sequence[World], kind: str) -> float:
+def drawn_difference(runs: Sequence[World], kind: str, order: str = ORDER) -> float:
     """Return by how much more B drew per inference than A, in joules."""
     joules, counts = dict.fromkeys(DEVICES, 0.0), dict.fromkeys(DEVICES, 0)
-    for name, run in zip(ORDER, runs, strict=True):
+    for name, run in zip(order, runs, strict=True):
         joules[name] += getattr(run.power, kind)(run.begin, run.end)
         counts[name] += len(run.setup.load.starts)
     return joules["B"] / counts["B"] - joules["A"] / counts["A"]
