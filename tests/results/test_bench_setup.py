@@ -39,7 +39,8 @@ def test_telemetry_is_the_source_of_the_machine(monkeypatch, tmp_path):
     found = read_settings(asked())
     assert (found.telemetry.source, found.settings.telemetry) == ("tegrastats", "tegrastats")
     assert found.why_no_telemetry is None
-    assert found.settings.baseline_seconds == 8.0
+    assert found.settings.baseline_seconds == 2.5
+    assert read_settings(asked("--rounds", "4")).settings.baseline_seconds == 8.0
 
 
 def test_without_telemetry_there_is_no_baseline():
@@ -90,12 +91,43 @@ def test_stages_that_cannot_be_measured_are_refused(given, words):
         read_settings(asked(*given))
 
 
-@pytest.mark.parametrize(("given", "interval"), [((), 0.103), (("--simulate",), 0.083)])
+@pytest.mark.parametrize(
+    ("given", "interval"), [((), 0.079), (("--rounds", "4"), 0.107), (("--simulate",), 0.083)]
+)
 def test_default_round_has_enough_samples(given, interval, monkeypatch):
     monkeypatch.setattr("tegrascope.workbench.bench.settings.available_source", lambda: "stream")
-    found = read_settings(bench_arguments("builtin:resnet50", *given)).settings
-    longest_reading = 0.014 if given else 0.022
-    assert found.duration_seconds / (interval + longest_reading) > 100
+    asked_for = read_settings(bench_arguments("builtin:resnet50", *given))
+    longest_reading = 0.014 if "--simulate" in given else 0.022
+    assert asked_for.settings.duration_seconds / (interval + longest_reading) > 100
+    assert "--simulate" in given or max(asked_for.intervals) == interval
+
+
+@pytest.mark.parametrize(
+    ("given", "rounds", "until"),
+    [
+        ((), 6, 0.03),
+        (("--until", "5%"), 6, 0.05),
+        (("--until", "400"), 6, 1.0),
+        (("--rounds", "2"), 2, None),
+        (("--sweep", "batch=1,2"), 4, None),
+    ],
+)
+def test_bench_may_stop_early_unless_its_rounds_are_stated(given, rounds, until):
+    found = read_settings(asked(*given)).settings
+    assert (found.rounds, found.until_ratio) == (rounds, until)
+
+
+@pytest.mark.parametrize("other", [("--rounds", "4"), ("--sweep", "batch=1,2"), ("--contention",)])
+def test_until_is_refused_beside_a_plan_of_its_own(other):
+    with pytest.raises(UsageError, match=f"--until does not go with {other[0]}"):
+        read_settings(asked("--until", "3%", *other))
+
+
+def test_advice_counts_with_the_interval_of_the_unit_of_root(monkeypatch):
+    monkeypatch.setattr("tegrascope.workbench.bench.settings.available_source", lambda: "stream")
+    found = read_settings(asked())
+    assert found.advice() is None
+    assert "it needs 10.9 s" in found.advice(unit_interval=0.103)
 
 
 def test_benchmark_continues_without_a_source_that_fails(tmp_path):

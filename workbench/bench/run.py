@@ -1,6 +1,7 @@
 """The benchmark: models alone, accelerator after accelerator, several at once, and its progress."""
 
 import tempfile
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -12,8 +13,9 @@ from typing import TextIO, TypeAlias, TypeVar
 from ...collectors.base import SYSTEM_CLOCK, Clock
 from ...collectors.catalog import find_backend
 from ...collectors.paths import exists
-from ...daemon.measure.report import Accelerator, LockInReport, RunReport
-from ...daemon.measure.run_text import joules, seconds, watts
+from ...daemon.measure.figures import energy_of
+from ...daemon.measure.report import Accelerator, Figure, LockInReport, RunReport
+from ...daemon.measure.run_text import joules, percent, seconds, watts, with_half
 from ...daemon.settings.config import Workload
 from ...daemon.terminal import duration
 from ...parsers.errors import UserError
@@ -23,15 +25,41 @@ from ...parsers.values import printable
 from ..results.contention import Joint, NotRun, On, join_runs, summarise_contention, whole_span
 from ..results.layers import time_rows
 from ..results.paired import power_of
-from ..results.records import BenchSettings, Contention, LayerRow, ModelResult, Placed
-from ..results.summary import Measured, Round, agree, clock_ranges, reported_flags, summarise
-from .settings import LOOK_SECONDS, shortened, workload_name, workload_of
+from ..results.records import (
+    BenchSettings,
+    Contention,
+    GoalResult,
+    LayerRow,
+    ModelResult,
+    Placed,
+)
+from ..results.stopping import DOUBT, Watch, is_answered, state_of
+from ..results.summary import (
+    Measured,
+    Round,
+    agree,
+    clock_ranges,
+    median_half_width,
+    reported_flags,
+    summarise,
+)
+from .settings import (
+    BASELINE_SECONDS,
+    LOOK_SECONDS,
+    SHORT_SECONDS,
+    shortened,
+    workload_name,
+    workload_of,
+)
 from .workers import FinishedRun, Workers, look_at
 
 T = TypeVar("T")
 LayerRows: TypeAlias = tuple[LayerRow, ...]
 # Times the rounds asked for, after which waiting for rounds that agree is given up.
 PATIENCE = 2
+# Passes of rounds for latency alone, in a bench that may stop early. Three degrees of freedom are
+# the fewest with which Student's factor of a look does not drown a difference of 5 %.
+SHORT_PASSES = 4
 # Repetitions of a stage, between two waits of the host for the device, take about so long.
 STAGE_SECONDS = 0.001
 # In addition to its phases a round takes an order, a reload from the cache, and the last sample.
@@ -43,21 +71,54 @@ class RoundPlan:
     """The least and the largest number of rounds of each accelerator, both even.
 
     Each pass is followed by one in the opposite order, so that a board that warms steadily favours
-    none of the accelerators.
+    none of the accelerators. With ``looks`` the bench may stop only after one of these passes;
+    then the first passes are ``short``, and tell of latency only.
     """
 
     least: int
     most: int
+    short: int = 0
+    looks: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, rounds: int) -> "RoundPlan":
-        """Plan at least so many rounds."""
-        least = rounds + rounds % 2
-        return cls(least, PATIENCE * least)
+    def of(cls, rounds: int, *, may_stop: bool = False) -> "RoundPlan":
+        """Plan at least so many rounds, or with ``may_stop`` at most so many.
 
-    def goes_on(self, done: int, are_steady: bool) -> bool:
-        """Return whether another pass is due, when so many are over and agree or not."""
-        return done < self.least or done % 2 == 1 or (not are_steady and done < self.most)
+        >>> RoundPlan.of(6, may_stop=True).looks
+        (4, 7, 10)
+        """
+        least = rounds + rounds % 2
+        if not may_stop:
+            return cls(least, PATIENCE * least)
+        most = SHORT_PASSES + least
+        looks = (SHORT_PASSES, SHORT_PASSES + least // 2, most)
+        return cls(SHORT_PASSES, most, SHORT_PASSES, looks)
+
+    @property
+    def doubt(self) -> float:
+        """The chance of an error of each interval."""
+        return DOUBT / max(1, len(self.looks))
+
+    @property
+    def counted(self) -> int:
+        """How many rounds count, of each accelerator the latest: with ``looks`` all of them."""
+        return self.most if self.looks else self.least
+
+    def next_end(self, done: int) -> int:
+        """Return after which pass the bench may end next, when so many are over."""
+        for end in self.looks or (self.least,):
+            if done < end:
+                return end
+        return self.most
+
+    def goes_on(self, done: int, is_enough: bool) -> bool:
+        """Return whether another pass is due, when so many are over.
+
+        ``is_enough``: the rounds agree, or with ``looks`` all questions are answered.
+        """
+        if self.looks:
+            return done < self.most and not (is_enough and done in self.looks)
+        return done < self.least or done % 2 == 1 or (not is_enough and done < self.most)
 
 
 def in_turn(items: Sequence[T], number: int) -> list[T]:
@@ -193,12 +254,21 @@ class Display:
         )
 
 
-def outcome_of(report: RunReport) -> str:
-    """Return the outcome of a round in a few words."""
+def outcome_of(report: RunReport, latency_ns: Sequence[int] = (), *, is_short: bool = False) -> str:
+    """Return the outcome of a round in a few words, with the intervals of this round alone.
+
+    The flags of a round that ``is_short`` only say that it is short.
+    """
     if report.latency is None or report.outcome != "ok":
         return f"{report.outcome}: {report.reason}"
-    words = f"{report.inferences} inferences, p50 {seconds(report.latency.p50_seconds)}"
-    return ", ".join(filter(None, (words, " ".join(reported_flags(report)))))
+    p50 = Figure.around(report.latency.p50_seconds, median_half_width(latency_ns))
+    words = [f"{report.inferences} inferences", f"p50 {with_half(p50, seconds)}"]
+    energy = energy_of(report, "net")
+    if energy is not None:
+        words.append(f"net {with_half(energy, joules)}")
+    if not is_short:
+        words.append(" ".join(reported_flags(report)))
+    return ", ".join(filter(None, words))
 
 
 def outcome_of_joint(joint: Joint) -> str:
@@ -240,7 +310,8 @@ class Bench:
     add_work: Callable[[str, LayerRows], LayerRows] = lambda _model, rows: rows
 
     def __post_init__(self) -> None:
-        self.plan = RoundPlan.of(self.settings.rounds)
+        may_stop = self.settings.until_ratio is not None
+        self.plan = RoundPlan.of(self.settings.rounds, may_stop=may_stop)
         self.session = self.workers.session
 
     def run(self, model: str) -> ModelResult:
@@ -249,13 +320,10 @@ class Bench:
         workloads: dict[Accelerator, Workload] = {}
         for device in measured:
             workloads[device] = workload_of(self.settings, model, device)
-        rounds = self._measure(workloads, measured)
-        for device, one in measured.items():
-            complete = []
-            for each in rounds:
-                if each.report.accelerator == device and each.report.outcome == "ok":
-                    complete.append(each)
-            one.rounds = complete[-self.plan.least :]
+        watch = Watch(len(self.plan.looks), self.settings.until_ratio or 0.0)
+        rounds = self._measure(model, workloads, measured, watch)
+        self._count(measured, rounds)
+        for one in measured.values():
             if one.status == "cancelled" and one.rounds:
                 # Its complete rounds count. ``is_partial`` says that some are missing.
                 one.status, one.reason = "ok", None
@@ -266,7 +334,27 @@ class Bench:
         if self.settings.layers:
             for device in self._running(measured):
                 self._time_layers(model, measured[device], workloads[device])
-        return summarise(model, list(measured.values()), [one.report for one in rounds])
+        result = self._summary(model, measured, rounds)
+        if self.plan.looks:
+            looks = watch.record(was_cancelled=self.workers.was_cancelled)
+            result = result.model_copy(update={"looks": looks})
+        return result
+
+    def _count(self, measured: Mapping[Accelerator, Measured], rounds: Sequence[Round]) -> None:
+        """Give each accelerator those of its complete rounds that count."""
+        for device, one in measured.items():
+            complete = []
+            for each in rounds:
+                if each.report.accelerator == device and each.report.outcome == "ok":
+                    complete.append(each)
+            one.rounds = complete[-self.plan.counted :]
+
+    def _summary(
+        self, model: str, measured: Mapping[Accelerator, Measured], rounds: Sequence[Round]
+    ) -> ModelResult:
+        """Return the result of the rounds so far."""
+        reports = [one.report for one in rounds]
+        return summarise(model, list(measured.values()), reports, self.plan.doubt)
 
     def _running(self, measured: Mapping[Accelerator, Measured]) -> Iterator[Accelerator]:
         """Yield the accelerators on which a model runs, until the benchmark is interrupted."""
@@ -275,37 +363,118 @@ class Bench:
                 yield device
 
     def _measure(
-        self, workloads: Mapping[Accelerator, Workload], measured: Mapping[Accelerator, Measured]
+        self,
+        model: str,
+        workloads: Mapping[Accelerator, Workload],
+        measured: Mapping[Accelerator, Measured],
+        watch: Watch,
     ) -> list[Round]:
-        """Measure in turns until the rounds agree or the plan is over; return all rounds."""
+        """Measure in turns until it is enough or the plan is over; return all rounds."""
         left = [device for device, one in measured.items() if one.status == "ok"]
         rounds: list[Round] = []
         if not left:
             return rounds
-        seconds_each = round_seconds(self.settings, ()) + self.settings.warm_up_seconds
-        least = seconds_each * self.plan.least * len(left)
-        self.display.say(
-            f"{duration(least)} of rounds, up to {duration(PATIENCE * least)} until they agree;"
-            " --rounds, --duration and --baseline change that"
-        )
-        number, is_steady = 0, False
-        while left and self.plan.goes_on(number, is_steady):
-            self.begin_pass(number)
+        self.display.say(self._announced(len(left)))
+        clock = self.session.clock
+        began_ns = clock.monotonic_ns()
+        number, is_enough = 0, False
+        while left and self.plan.goes_on(number, is_enough):
+            is_short = number < self.plan.short
+            # All short passes sample as the first of the others does.
+            self.begin_pass(max(0, number - self.plan.short))
             for device in in_turn(left, number):
                 if self.workers.was_cancelled:
                     return rounds
-                planned = self.plan.least if number < self.plan.least else self.plan.most
+                planned = self.plan.next_end(number)
                 # Of those that are left now: one that failed takes its rounds with it.
                 place = in_turn(left, number).index(device)
-                to_come = (planned - number) * len(left) - place
-                title = f"round {number + 1} of {planned} on {device}"
-                self.display.begin(title, seconds_each * to_come)
-                rounds.append(self.measure_round(workloads[device], measured[device]))
+                to_come = self._seconds_of(range(number, planned), len(left))
+                to_come -= place * self._seconds_of(range(number, number + 1), 1)
+                self.display.begin(f"round {number + 1} of {planned} on {device}", to_come)
+                workload = workloads[device]
+                if is_short:
+                    work = min(SHORT_SECONDS, self.settings.duration_seconds)
+                    changes = {"duration": work, "baseline": 0.0}
+                    workload = workload.model_copy(update=changes)
+                rounds.append(self.measure_round(workload, measured[device], is_short=is_short))
                 if measured[device].status != "ok":
                     left.remove(device)
-            is_steady = self._agree(left, rounds)
             number += 1
+            if not self.plan.looks:
+                is_enough = self._agree(left, rounds)
+            elif number > 1:
+                self._count(measured, rounds)
+                goals = self._asked_goals(self._summary(model, measured, rounds), rounds)
+                after = (clock.monotonic_ns() - began_ns) / 1e9
+                if number in self.plan.looks:
+                    is_enough = watch.look(goals, after)
+                self.display.say(self._so_far(goals, watch, number, len(left)))
         return rounds
+
+    def _announced(self, devices: int) -> str:
+        """Return how long the rounds on so many accelerators take, and how to change that."""
+        if self.plan.looks:
+            whole = duration(self._seconds_of(range(self.plan.most), devices))
+            until = percent(self.settings.until_ratio or 0.0)
+            return (
+                f"up to {whole} of rounds, less if the best is known or the interval is ± {until};"
+                " --until, --rounds, --duration and --baseline change that"
+            )
+        least = self._seconds_of(range(self.plan.least), devices)
+        return (
+            f"{duration(least)} of rounds, up to {duration(PATIENCE * least)} until they agree;"
+            " --rounds, --duration and --baseline change that"
+        )
+
+    def _seconds_of(self, passes: range, devices: int) -> float:
+        """Return how long passes of rounds on so many accelerators take."""
+        total = 0.0
+        for number in passes:
+            total += self.settings.warm_up_seconds
+            if number < self.plan.short:
+                total += SHORT_SECONDS
+            else:
+                total += round_seconds(self.settings, ())
+        return total * devices
+
+    def _asked_goals(self, result: ModelResult, rounds: Sequence[Round]) -> list[GoalResult]:
+        """Return latency, and energy if there is telemetry to tell it."""
+        asked = {"latency"}
+        has_samples = any(one.report.telemetry is not None for one in rounds)
+        if has_samples and self.settings.baseline_seconds > 0:
+            asked.add("energy")
+        return [goal for goal in result.goals if goal.goal in asked]
+
+    def _so_far(self, goals: Sequence[GoalResult], watch: Watch, number: int, devices: int) -> str:
+        """Return what is known after a pass, and how long the rest takes."""
+        words = []
+        for goal in goals:
+            state = state_of(goal)
+            after = watch.answered_seconds.get(goal.goal)
+            if after is not None:
+                state = f"{goal.goal} decided after {duration(after)}"
+            elif goal.precision_ratio is None and number > self.plan.short:
+                state += f" (a slow sensor needs --baseline {BASELINE_SECONDS:g})"
+            elif not is_answered(goal, watch.until_ratio):
+                state += self._more_for(goal, watch.until_ratio, number, devices)
+            words.append(state)
+        return "  " + "; ".join(words)
+
+    def _more_for(self, goal: GoalResult, until: float, number: int, devices: int) -> str:
+        """Return how long the interval of a goal takes to be narrow enough.
+
+        Rounds narrow it by the square root of their number.
+        """
+        if goal.precision_ratio is None or not until:
+            return ""
+        rounds = number if goal.goal == "latency" else number - self.plan.short
+        more = rounds * ((goal.precision_ratio / until) ** 2 - 1)
+        for look in self.plan.looks:
+            if look >= number + more:
+                left = duration(self._seconds_of(range(number, look), devices))
+                return f", {left} more for ± {percent(until)}"
+        left = duration(self._seconds_of(range(number, self.plan.most), devices))
+        return f", at most {left} more"
 
     def _agree(self, devices: Sequence[Accelerator], rounds: Sequence[Round]) -> bool:
         """Return whether the rounds of every accelerator agree."""
@@ -315,7 +484,7 @@ class Bench:
                 return False
         return True
 
-    def measure_round(self, workload: Workload, one: Measured) -> Round:
+    def measure_round(self, workload: Workload, one: Measured, *, is_short: bool = False) -> Round:
         """Measure one round; an accelerator that fails gets no other."""
         # The way from a line of telemetry to a figure of the result, by the calls in order:
         # 1. LineCollector.collect gives each line its time and parses it to a sample.
@@ -332,17 +501,20 @@ class Bench:
         report, trace = done.report, done.trace
         if done.status != "ok":
             one.status, one.reason, one.log = done.status, report.reason, report.worker_log
-        self.display.end(outcome_of(report))
         window = report.phases.get("steady")
+        latencies = array("q")
+        if window is not None:
+            latencies = trace.completed(window)[1]
+        self.display.end(outcome_of(report, latencies, is_short=is_short))
         if window is None:
-            return Round(report)
+            return Round(report, is_short=is_short)
         session = self.session
         whole = whole_span(report.phases.values())
         cut = session.timeline.cut(whole.begin_ns, whole.end_ns)
         clocks = clock_ranges(cut, window)
         power = power_of(cut, report, session.energy.rule, session.environment)
-        latencies = trace.completed(window)[1]
-        return Round(report, latencies, trace.device_ns(), trace.stages_ns, clocks, power)
+        device_ns, stages_ns = trace.device_ns(), trace.stages_ns
+        return Round(report, latencies, device_ns, stages_ns, clocks, power, is_short)
 
     def _lock_in(self, one: Measured, workload: Workload, length: float) -> None:
         """Measure the energy of an inference, and of each of its stages if that was asked for."""

@@ -41,7 +41,6 @@ from ...parsers.inference.events import RunEvent
 from ..results.records import BenchSettings, Status
 from ..results.summary import Measured
 from .settings import (
-    INTERVALS,
     LOOK_SECONDS,
     REFERENCE,
     Asked,
@@ -98,6 +97,14 @@ class Setup:
         if self._asked.telemetry is not None:
             self._open(self._asked.telemetry)
 
+    @property
+    def unit_interval(self) -> float | None:
+        """The interval in seconds that root's unit sets, if it prints the lines."""
+        source = self._source
+        if isinstance(source, SocketSource) and source.is_privileged:
+            return source.socket_interval_seconds
+        return None
+
     def begin_pass(self, number: int) -> None:
         """Sample a pass of rounds with an interval of its own, so that no lock to it lasts.
 
@@ -106,9 +113,10 @@ class Setup:
         telemetry, source = self._asked.telemetry, self._source
         if telemetry is None or not self._asked.varies_interval or self.problem is not None:
             return
-        if isinstance(source, SocketSource) and source.is_privileged:
-            return  # its unit sets the interval
-        interval = INTERVALS[number % len(INTERVALS)]
+        if self.unit_interval is not None:
+            return
+        intervals = self._asked.intervals
+        interval = intervals[number % len(intervals)]
         if isinstance(source, ProcessSource) and source.interval_seconds != interval:
             self._open(telemetry.model_copy(update={"interval": interval}))
 

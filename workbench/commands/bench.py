@@ -21,7 +21,7 @@ from ...daemon.terminal import CHECK_SAYS_NO, FAILED, GOOD, duration
 from ...parsers.errors import UserError
 from ...parsers.nvpmodel import largest_mode
 from ..bench.run import Bench, Display, RoundPlan, foreseen
-from ..bench.settings import LOCK_IN_SECONDS, Asked, check_models, read_settings
+from ..bench.settings import LOCK_IN_SECONDS, TRIED, Asked, check_models, read_settings
 from ..bench.sweep import SweepRun, axis
 from ..bench.workers import Setup, Workers
 from ..compare.report import beside_published
@@ -139,7 +139,7 @@ def _measure(asked: Asked, state_dir: Path) -> tuple[BenchResult, Setup]:
 
 def _remarks(asked: Asked, setup: Setup) -> Iterator[str]:
     """Yield what a person should know before minutes of measuring."""
-    advice = asked.advice()
+    advice = asked.advice(setup.unit_interval)
     if setup.problem is not None:
         yield f"no telemetry: {setup.problem}"
     elif advice is not None:
@@ -148,6 +148,12 @@ def _remarks(asked: Asked, setup: Setup) -> Iterator[str]:
     if advice is not None:
         yield advice
     settings = asked.settings
+    if settings.devices is None and settings.precision is None and not settings.is_simulated:
+        yield (
+            f"on {' and '.join(TRIED)}, as far as they are here, else on the cpu; in fp16 where"
+            " TensorRT builds it and the model has no types of its own; --on and --precision"
+            " change that"
+        )
     if settings.contention:
         turns = RoundPlan.of(settings.rounds).least
         count, ways, seconds = foreseen(settings, turns)
@@ -252,18 +258,24 @@ def add(option: Options) -> None:
     option("--streams N", "inferences in flight at once", default=1)
     option("--no-cuda-graph", "launch each inference layer by layer")
     option("--no-transfers", "leave inputs and outputs on the device")
-    option("--duration S", "of a round (default: 15; with --simulate 10.1)")
+    option("--duration S", "of a round (default: 10.5, with --rounds 15, with --simulate 10.1)")
     option(
         "--baseline S",
-        "idle time before and after a round, for the net energy (default: 8, with --simulate 1;"
-        " 0: none)",
+        "idle time before and after a round, for the net energy (default: 2.5, with --rounds 8,"
+        " with --simulate 1; 0: none)",
         type=seconds_or_none,
     )
     option("--warm-up S", default=1.0)
     option(
         "--rounds N",
-        "of each accelerator at least, made even; more until they agree (default: 4)",
-        default=4,
+        "of each accelerator at least, made even; more until they agree (default: until the best is"
+        " known; with --sweep and --contention 4)",
+        default=None,
+    )
+    option(
+        "--until PERCENT",
+        "of half an interval, at which latency or energy is answered even if the best is not known"
+        " (default: 3)",
     )
     option("--telemetry", "default: tegrastats, else nvml, else none", choices=(*SOURCES, "none"))
     option("-c, --config FILE", "take telemetry: and board: from it")

@@ -26,7 +26,7 @@ from ...daemon.settings.config import new_run_id
 from ...daemon.terminal import CHECK_SAYS_NO, FAILED, GOOD
 from ...parsers.errors import UserError
 from ...parsers.records import Record
-from ...parsers.values import DLAS
+from ...parsers.values import DLAS, body_device
 from ..compare.causes import Cause, CauseName, causes_of
 from ..compare.sides import Side, sides_of
 from ..results.promise import Promise
@@ -161,7 +161,9 @@ def _loads(samples: WindowSlice, window: Span) -> dict[str, Figure]:
 
 def _core_checks(promise: Promise, worked: Mapping[str, bool | None]) -> Iterator[Check]:
     """Yield whether a DLA worked, and whether each core that was asked for did."""
-    asked = [core for core in DLAS if core in {model.device for model in promise.models}]
+    asked = [
+        core for core in DLAS if core in {body_device(model.device) for model in promise.models}
+    ]
     if not asked:
         return
     words = ", ".join(f"{core} {_WORKED[was_on]}" for core, was_on in worked.items())
@@ -374,7 +376,7 @@ def verify(
         run_id=new_run_id(),
         workload=promised.name,
         backend="exec",
-        device=promised.device,
+        device=body_device(promised.device),
         started_ns=session.clock.monotonic_ns(),
         started_wall_ns=session.clock.wall_ns(),
         batch=arguments.batch,

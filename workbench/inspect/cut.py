@@ -19,8 +19,8 @@ from ...parsers.onnx.graph import Graph, Node
 from ...parsers.records import Ratio, Record
 from ...parsers.values import some_of
 from ..results.document import Block, Heading, Table, Text, print_document
-from .equality import COMPARED_INPUTS, differences
 from ..results.records import BODY, HEAD
+from .equality import COMPARED_INPUTS, differences
 from .rewrites import Rewrite, rewrite_of
 from .rules import Inspection, JudgedNode
 

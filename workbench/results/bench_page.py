@@ -74,7 +74,8 @@ def print_result(
             continue
         found = _published_of(model, published)
         blocks += [_table(model, found), *_remarks(model)]
-        blocks += [_winners(model), _published_items(found), _grouped(model.checks)]
+        blocks += [_winners(model), *_looks(model)]
+        blocks += [_published_items(found), _grouped(model.checks)]
         blocks += layer_blocks(model.accelerators, is_page=False)
     if result.contention is not None:
         table, lines, about = _contention(result.contention)
@@ -146,7 +147,7 @@ def _model_blocks(
     conclusion = _conclusion(model)
     if conclusion is not None:
         blocks.append(Text(conclusion, "conclusion"))
-    blocks += [*_bars(model), _table(model, found), *_remarks(model)]
+    blocks += [*_bars(model), *_looks(model), _table(model, found), *_remarks(model)]
     if found:
         blocks += [Heading("Beside published results", 3), _published_items(found)]
     if model.checks:
@@ -197,6 +198,12 @@ def _winners(model: ModelResult) -> Items:
             title = _GOAL_BY_NAME[decided.goal].title
             winners.append((title, decided.sentence.removeprefix(f"{title}: ")))
     return Items(winners)
+
+
+def _looks(model: ModelResult) -> Iterator[Text]:
+    """Yield whether and why the bench stopped early, if it might."""
+    if model.looks is not None:
+        yield Text(model.looks.sentence)
 
 
 def _bars(model: ModelResult) -> Iterator[Bars]:

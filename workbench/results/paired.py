@@ -49,6 +49,7 @@ from ...daemon.measure.report import Environment, Figure, RunReport, Span
 from ...daemon.measure.uncertainty import FEWEST_POINTS, wander
 from ...parsers.rails import RailRule
 from ...parsers.signals import RAIL_POWER
+from .stopping import DOUBT, widening
 
 # Weight of the noise within rounds, in degrees of freedom, against the spread between rounds. It is
 # chosen, not derived. Four rounds of each have 5 degrees (8 rounds less 3 coefficients), so the
@@ -436,12 +437,12 @@ def _seconds_per_inference(rounds: Sequence[RoundReadings]) -> float:
 
 
 def difference_of_rounds(
-    first: Sequence[RoundReadings], second: Sequence[RoundReadings]
+    first: Sequence[RoundReadings], second: Sequence[RoundReadings], doubt: float = DOUBT
 ) -> Figure | None:
     """Return the net energy per inference of ``second`` less that of ``first``, in joules.
 
-    ``None`` for fewer than two rounds of either, for rails of different steps, and for a round
-    without inferences.
+    ``doubt`` is the chance of an error of the interval. ``None`` for fewer than two rounds of
+    either, for rails of different steps, and for a round without inferences.
     """
     if min(len(first), len(second)) < 2:
         return None
@@ -455,8 +456,10 @@ def difference_of_rounds(
     within = _variance_within(bench, fits, contrast)
     between, freedom = _variance_between(bench, fits)
     pooled = (_WITHIN * within + freedom * between) / (_WITHIN + freedom)
-    half = _WIDER * student(_WITHIN + freedom) * sqrt(max(within, pooled))
-    return Figure.around(value, max(half, student(freedom) * sqrt(between)) + _heat(bench))
+    pooled_factor = student(_WITHIN + freedom) * widening(_WITHIN + freedom, doubt)
+    between_factor = student(freedom) * widening(freedom, doubt)
+    half = _WIDER * pooled_factor * sqrt(max(within, pooled))
+    return Figure.around(value, max(half, between_factor * sqrt(between)) + _heat(bench))
 
 
 def _variance_within(bench: _Bench, fits: Sequence[_Fit], contrast: Sequence[float]) -> float:

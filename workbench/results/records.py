@@ -96,6 +96,7 @@ class AcceleratorResult(Record):
         log: The worker's last lines, where it failed.
         variation: Standard deviation over mean of the time of an inference, by the device's events
             if the back-end reports them.
+        short_rounds: Those before ``rounds``, which tell of latency and throughput only.
         unsettled_rounds: How many had not settled at their end. A board warms in every round, so
             this is not a flag.
         flags: By flag, the number of counted rounds; ``not_steady``: the rounds do not agree.
@@ -135,6 +136,7 @@ class AcceleratorResult(Record):
     hottest_celsius: float | None = None
     variation: NonNegativeFloat | None = None
     rounds: NonNegativeInt = 0
+    short_rounds: NonNegativeInt = 0
     is_steady: bool | None = None
     unsettled_rounds: NonNegativeInt = 0
     flags: dict[BenchFlag, PositiveInt] = {}
@@ -173,9 +175,11 @@ class GoalResult(Record):
 
     ``difference`` is by how much the second best accelerator is worse, in the goal's unit, and so
     not negative: the second less the best, for throughput the best less the second. ``interval`` is
-    its 95 % interval. ``compared`` names what was compared: the two ``figures`` with their
-    intervals, or ``rounds`` with each other, in which shared errors cancel. ``sentence`` is the
-    ``verdict`` and its ``grounds``, where there was something to compare.
+    its 95 % interval, and ``precision_ratio`` half of that over the best figure; with nothing to
+    compare with, half the interval of the figure over the figure. ``compared`` names what was
+    compared: the two ``figures`` with their intervals, or ``rounds`` with each other, in which
+    shared errors cancel. ``sentence`` is the ``verdict`` and its ``grounds``, where there was
+    something to compare.
     """
 
     goal: GoalName
@@ -183,6 +187,7 @@ class GoalResult(Record):
     runner_up: Accelerator | None = None
     difference: float | None = None
     interval: Interval | None = None
+    precision_ratio: NonNegativeFloat | None = None
     compared: Literal["figures", "rounds"] = "figures"
     sentence: str
     verdict: str | None = None
@@ -249,10 +254,35 @@ class Sweep(Record):
     exhaustive_seconds: NonNegativeFloat = 0.0
 
 
+class Looks(Record):
+    """The looks of a bench that stops when its questions are answered.
+
+    Attributes:
+        rule: How the chance of an error is shared among the looks.
+        planned: Their number, planned before the first round.
+        taken: The look after which the bench stopped; 0 if it was interrupted before the first.
+        confidence_ratio: That of each interval, so that all looks together have 95 %.
+        until_ratio: Half of an interval over its figure, at which a goal is answered too.
+        is_early: Whether it stopped before the last look because all goals were answered.
+        answered_seconds: By goal, from the first round to the look that answered it.
+        sentence: The same in words.
+    """
+
+    rule: Literal["equal_alpha_spending"] = "equal_alpha_spending"
+    planned: PositiveInt
+    taken: NonNegativeInt
+    confidence_ratio: Ratio
+    until_ratio: Ratio
+    is_early: bool
+    answered_seconds: dict[GoalName, NonNegativeFloat] = {}
+    sentence: str
+
+
 class ModelResult(Record):
     """One model on all accelerators; every measured round is included, in the order of time.
 
-    A sweep has its points in ``sweep``, and neither ``accelerators`` nor goals of its own.
+    A sweep has its points in ``sweep``, and neither ``accelerators`` nor goals of its own. A bench
+    of a stated number of rounds has no ``looks``.
     """
 
     model: str
@@ -260,6 +290,7 @@ class ModelResult(Record):
     order: tuple[Accelerator, ...] = ()
     accelerators: tuple[AcceleratorResult, ...] = ()
     goals: tuple[GoalResult, ...] = ()
+    looks: Looks | None = None
     checks: tuple[Caveat, ...] = ()
     counted: tuple[str, ...] = ()
     rounds: tuple[RunReport, ...] = ()
@@ -363,7 +394,8 @@ class BenchSettings(InferenceSettings, Record):
 
     Without ``devices`` it measures the accelerators that the machine has, without ``backend`` by
     the usual one of each. ``cut`` is the directory with the two parts of the model. ``rounds`` are
-    those on each accelerator, at least. A sweep takes each combination of the values of its axes.
+    those on each accelerator, at least. With ``until_ratio`` they are the most: it stops earlier if
+    its questions are answered. A sweep takes each combination of the values of its axes.
     """
 
     models: tuple[str, ...]
@@ -385,6 +417,7 @@ class BenchSettings(InferenceSettings, Record):
     baseline_seconds: NonNegativeFloat
     warm_up_seconds: NonNegativeFloat
     rounds: PositiveInt
+    until_ratio: Ratio | None = None
     telemetry: str | None = None
     is_simulated: bool = False
 

@@ -50,6 +50,7 @@ from .records import (
     ModelResult,
     Status,
 )
+from .stopping import DOUBT, widened, widening
 
 BLOCKS = 6
 FEWEST_IN_BLOCK = 5
@@ -98,7 +99,8 @@ class Round:
 
     Those by the device's events and of the stages are empty if the back-end does not report them.
     ``clocks`` are lowest and highest of each clock once it had settled, in hertz, and ``power`` is
-    absent without readings of the work and of two idle phases.
+    absent without readings of the work and of two idle phases. A round that ``is_short`` tells of
+    latency and throughput only.
     """
 
     report: RunReport
@@ -107,6 +109,7 @@ class Round:
     stages_ns: "Mapping[StageName, array[int]]" = field(default_factory=dict)
     clocks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     power: RoundReadings | None = None
+    is_short: bool = False
 
 
 @dataclass
@@ -193,13 +196,21 @@ def mean_loads(loads: Sequence[Mapping[str, float]]) -> dict[str, Figure]:
     return means
 
 
-def summarise(model: str, measured: Sequence[Measured], rounds: Sequence[RunReport]) -> ModelResult:
-    """Return the result of a model; ``rounds`` is every measured run, in the order of time."""
+def summarise(
+    model: str,
+    measured: Sequence[Measured],
+    rounds: Sequence[RunReport],
+    doubt: float = DOUBT,
+) -> ModelResult:
+    """Return the result of a model; ``rounds`` is every measured run, in the order of time.
+
+    ``doubt`` is the chance of an error of each interval: at a look it is a share of the usual 5 %.
+    """
     results, powers = [], {}
     digest: str | None = None
     of_counted: set[str] = set()
     for one in measured:
-        results.append(summarise_accelerator(one))
+        results.append(summarise_accelerator(one, doubt))
         powers[one.look.accelerator] = _powers(one.rounds)
         digest = digest or one.look.model_sha256
         of_counted.update(each.report.run_id for each in one.rounds)
@@ -214,7 +225,7 @@ def summarise(model: str, measured: Sequence[Measured], rounds: Sequence[RunRepo
         model_sha256=digest,
         order=tuple(report.accelerator for report in rounds),
         accelerators=tuple(results),
-        goals=tuple(decide(goal, results, powers) for goal in GOALS),
+        goals=tuple(decide(goal, results, powers, doubt) for goal in GOALS),
         checks=caveats_of(results, rounds[-1].environment if rounds else None),
         counted=tuple(report.run_id for report in rounds if report.run_id in of_counted),
         rounds=tuple(rounds),
@@ -229,9 +240,10 @@ def _gpu_load(results: Sequence[AcceleratorResult]) -> Figure | None:
     return None
 
 
-def summarise_accelerator(one: Measured) -> AcceleratorResult:
-    """Return the result of all rounds of one accelerator."""
-    reports = [each.report for each in one.rounds]
+def summarise_accelerator(one: Measured, doubt: float = DOUBT) -> AcceleratorResult:
+    """Return the result of all rounds of one accelerator; ``doubt`` is that of its intervals."""
+    whole = [each for each in one.rounds if not each.is_short] or one.rounds
+    reports = [each.report for each in whole]
     is_steady = agree(reports) if len(reports) > 1 else None
     built = one.look.built
     for report in reports:
@@ -253,15 +265,35 @@ def summarise_accelerator(one: Measured) -> AcceleratorResult:
         cold_start_seconds=one.look.cold_start_seconds,
         process_peak_bytes=_largest(report.process_peak_bytes for report in reports),
         device_peak_bytes=_largest(report.device_peak_bytes for report in reports),
-        **_times(one.rounds),
-        **_energies(reports),
-        **_state(one.rounds),
-        rounds=len(reports),
+        **_wider(_times(one.rounds), len(one.rounds), doubt),
+        **_wider(_energies(reports) | _state(whole), len(whole), doubt),
+        rounds=len(whole),
+        short_rounds=len(one.rounds) - len(whole),
         is_steady=is_steady,
         unsettled_rounds=sum("not_steady" in report.quality for report in reports),
         flags=_flags(one, reports, is_steady),
         foreign_dla_processes=foreign_processes(reports),
     )
+
+
+def _wider(figures: dict[str, Any], rounds: int, doubt: float) -> dict[str, Any]:
+    """Return the figures of so many rounds with the intervals of a look.
+
+    All of an interval is widened as its part by the spread of the rounds has to be. For the part
+    that one round has by itself, less would do. A single round has the freedom of its blocks.
+    """
+    freedom = BLOCKS - 1
+    if rounds > 1:
+        freedom = rounds - 1
+    factor = widening(freedom, doubt)
+    wider = dict(figures)
+    for name, value in figures.items():
+        if isinstance(value, Figure):
+            wider[name] = widened(value, factor)
+        elif name == "utilization":
+            loads = {signal: widened(load, factor) for signal, load in value.items()}
+            wider[name] = {signal: load.within(0.0, 1.0) for signal, load in loads.items()}
+    return wider
 
 
 def _largest(values: Iterable[N | None]) -> N | None:
@@ -449,11 +481,12 @@ def decide(
     goal: Goal,
     results: Sequence[AcceleratorResult],
     powers: Mapping[Accelerator, Sequence[RoundReadings]],
+    doubt: float = DOUBT,
 ) -> GoalResult:
     """Name the winner of a goal, if it is known to be better than the next.
 
     Energies are compared by the readings of all rounds, if those are known (``powers``), and else,
-    like other figures, by the two intervals.
+    like other figures, by the two intervals. ``doubt`` is the chance of an error of an interval.
     """
     candidates = _candidates(goal, results)
     if not candidates:
@@ -462,12 +495,13 @@ def decide(
     if len(candidates) == 1:
         words = f"{goal.figure} {goal.show(best.figure.value)} on {best.device}"
         sentence = f"{goal.title}: nothing to compare with; {words}"
-        return GoalResult(goal=goal.name, sentence=sentence)
+        alone = _precision(best.figure, best.figure)
+        return GoalResult(goal=goal.name, sentence=sentence, precision_ratio=alone)
     other = candidates[1]
     paired = None
     if goal.name == "energy":
         rounds, rounds_of_other = powers.get(best.device, ()), powers.get(other.device, ())
-        paired = difference_of_rounds(rounds, rounds_of_other)
+        paired = difference_of_rounds(rounds, rounds_of_other, doubt)
     remark = ""
     if paired is None:
         gap = _shortfall(goal, other, best)
@@ -500,12 +534,20 @@ def decide(
         winner=winner,
         runner_up=runner_up,
         difference=gap.value,
+        precision_ratio=_precision(gap, best.figure),
         compared="figures" if paired is None else "rounds",
         interval=interval,
         sentence=f"{verdict}; {grounds}",
         verdict=verdict,
         grounds=grounds,
     )
+
+
+def _precision(figure: Figure, of: Figure) -> float | None:
+    """Return half of a figure's interval as a share of another figure."""
+    if figure.half is None or of.value <= 0:
+        return None
+    return figure.half / of.value
 
 
 def _shortfall(goal: Goal, one: _Candidate, best: _Candidate) -> Figure:
