@@ -162,7 +162,7 @@ def _loads(samples: WindowSlice, window: Span) -> dict[str, Figure]:
 def _core_checks(promise: Promise, worked: Mapping[str, bool | None]) -> Iterator[Check]:
     """Yield whether a DLA worked, and whether each core that was asked for did."""
     asked = [
-        core for core in DLAS if core in {body_device(model.device) for model in promise.models}
+        core for core in DLAS if core in {model.device for model in promise.models}
     ]
     if not asked:
         return
