@@ -422,6 +422,16 @@ def build(name: str, seed: int, images: "numpy.ndarray[Any, Any]") -> onnx.Model
     return _model(net, NETWORKS[name](net))
 
 
+def fixed(name: str, seed: int, images: "numpy.ndarray[Any, Any]") -> onnx.ModelProto:
+    """Return such a network for one image at a time, with the shapes of all its tensors."""
+    model = build(name, seed, images)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    del model.graph.value_info[:]
+    for made in model.graph.output:
+        made.type.tensor_type.ClearField("shape")
+    return onnx.shape_inference.infer_shapes(model)
+
+
 class _ByOrder(dict[Any, Any]):
     """Statistics in the order in which layers ask for them."""
 

@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 
+import numpy
 import onnx
 import pytest
 
+from tegrascope.collectors.backends.base import make_varied
 from tegrascope.daemon.measure.report import RunReport
 from tests.fakes.shims import write_shims
-from tests.inspect import structures
+from tests.fakes.structures import SIDE, fixed
 
 pytest.importorskip("onnxruntime")
 TINY = ("--duration", "0.4", "--warm-up", "0.05", "--rounds", "2", "--telemetry", "none")
@@ -33,9 +35,9 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair")
     (folder / "shims").mkdir()
     path = write_shims(folder / "shims", dla_cores=1, computes=True)
+    images = make_varied(numpy.zeros((8, 3, SIDE, SIDE), "f4"), 50)
     for name, seed in (("net", 3), ("other", 4)):
-        made = onnx.shape_inference.infer_shapes(structures.ssd(seed))
-        onnx.save(made, folder / f"{name}.onnx")
+        onnx.save(fixed("ssd", seed, images), folder / f"{name}.onnx")
         done = tegrascope(folder, path, "inspect", f"{name}.onnx", "--cut", "-o", f"{name}-parts")
         assert done.returncode == 0, done.stderr
     return folder, path
