@@ -509,6 +509,22 @@ def test_bench_prints_the_score_of_a_detector(network, tmp_path):
     assert score["score"] == score["reference"] > 0.9
     assert f"{100 * score['score']:.1f} (fp32 {100 * score['score']:.1f})" in done.stdout
     assert "mAP 0.5:0.95" in done.stdout
+    # The file itself is blind, and so is its fp32 reference.
+    blind = onnx.ModelProto.FromString(model.SerializeToString())
+    (output,) = blind.graph.output
+    mask = numpy.ones((1, 4 + CLASSES, 1), numpy.float32)
+    mask[:, 4:] = 0
+    blind.graph.initializer.append(onnx.numpy_helper.from_array(mask, "mask"))
+    seen = f"{output.name}.seen"
+    for node in blind.graph.node:
+        node.output[:] = [seen if name == output.name else name for name in node.output]
+    blind.graph.node.append(onnx.helper.make_node("Mul", [seen, "mask"], [output.name]))
+    onnx.save(blind, tmp_path / "detector.onnx")
+    refused = bench("--labels", "labels.json")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert (
+        "in fp32 the model finds none of the labelled objects: mAP at 0.5 is 0.0" in refused.stderr
+    )
     # What the metadata says does not fit these outputs, and nobody insists on it.
     other = build("resnet", 5, images)
     onnx.helper.set_model_props(other, {"task": "detect"})

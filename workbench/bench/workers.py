@@ -50,7 +50,15 @@ from .settings import (
     shortened,
     workload_of,
 )
-from .tasks import Boxes, ModelTask, detections, judge, read_boxes, task_of
+from .tasks import (
+    Boxes,
+    ModelTask,
+    detections,
+    judge,
+    mean_precision,
+    read_boxes,
+    task_of,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -290,6 +298,8 @@ class Workers:
 # Tried if the machine has none of ``TRIED``.
 LAST_RESORT: tuple[Device, ...] = ("cpu",)
 _REFERENCE = "reference"
+# A detector with less, of 1, cannot be told from one that finds nothing.
+_LEAST_PRECISION = 0.01
 
 
 class Reference(NamedTuple):
@@ -372,6 +382,14 @@ def _with_task(reference: Reference, task: ModelTask | None, settings: BenchSett
         raise UserError(
             f"{len(truth)} files have labels, and the model has outputs for {len(found)} inputs",
             "give one file per input",
+        )
+    precision = mean_precision(truth, found)
+    if precision is not None and precision[1] < _LEAST_PRECISION:
+        # Nothing that another precision computes could be worse than this, so all would be good.
+        raise UserError(
+            f"in fp32 the model finds none of the labelled objects: mAP at 0.5 is "
+            f"{100 * precision[1]:.1f} of 100",
+            "check --labels, --preprocess and the model itself: its scores may be cut off",
         )
     return reference._replace(task=task, truth=truth)
 

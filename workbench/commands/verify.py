@@ -161,9 +161,7 @@ def _loads(samples: WindowSlice, window: Span) -> dict[str, Figure]:
 
 def _core_checks(promise: Promise, worked: Mapping[str, bool | None]) -> Iterator[Check]:
     """Yield whether a DLA worked, and whether each core that was asked for did."""
-    asked = [
-        core for core in DLAS if core in {model.device for model in promise.models}
-    ]
+    asked = [core for core in DLAS if core in {model.device for model in promise.models}]
     if not asked:
         return
     words = ", ".join(f"{core} {_WORKED[was_on]}" for core, was_on in worked.items())
