@@ -55,6 +55,21 @@ def test_simulated_bench_runs_to_its_end(simulated, place):
     assert sorted(path.name for path in (place / "out").iterdir()) == ["report.html", "result.json"]
 
 
+def test_bench_without_rounds_stops_when_latency_is_answered(place):
+    done = bench(
+        *(place, "builtin:resnet50", "--simulate", "-o", "early"),
+        *("--duration", "0.5", "--baseline", "0", "--warm-up", "0.05"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "of rounds, less if the best is known or the interval is ± 3.0 %" in done.stderr
+    assert re.search(r"^  latency decided after \d+ s$", done.stderr, re.M)
+    assert "round 5" not in done.stderr
+    result = BenchResult.model_validate_json((place / "early/result.json").read_text())
+    (model,) = result.models
+    assert (model.looks.taken, model.looks.is_early) == (1, True)
+    assert model.looks.sentence in " ".join(done.stdout.split())
+
+
 def test_simulated_result_is_marked_and_whole(simulated, place):
     assert simulated.returncode == 0
     result = BenchResult.model_validate_json((place / "out/result.json").read_text())
