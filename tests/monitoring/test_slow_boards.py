@@ -1,7 +1,9 @@
 """Boards that are slower than their like: a real Prometheus names them with their cause."""
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -63,6 +65,17 @@ def test_rules_are_evaluated_after_those_that_they_read():
     assert sum(map(len, parts)) == len(read_rules())
     assert [len(part) for part in parts[-2:]] == [3, 1]  # figures that differ, then the cause
     assert parts[-1][0]["record"].endswith(":slower_cause")
+
+
+def test_the_page_sends_what_the_rules_read():
+    """The relabelling for a store keeps each metric of the rules."""
+    page = (Path(__file__).parents[2] / "docs/fleet.md").read_text(encoding="utf-8")
+    (kept,) = re.findall(r"regex: (tegra_info\|.*)$", page, re.MULTILINE)
+    recorded = {rule["record"] for rule in read_rules()}
+    for rule in read_rules():
+        text = re.sub('"[^"]*"', "", rule["expr"])
+        for name in set(re.findall(r"(?:\w+:)?tegra_\w+(?::\w+)?", text)) - recorded:
+            assert re.fullmatch(kept, name), name
 
 
 @needs_prometheus
