@@ -613,6 +613,7 @@ def test_trouble_names_its_first_sign(board, show):
     tab.wait_for(f"{text('#troubles')}.includes('cpu is at 103.0')")
     line = tab.run(text("#troubles")).splitlines()[0]
     assert re.search(r"shutdown .* since .*; throttled by gpu_thermal since \d\d:\d\d:\d\d ", line)
+    assert tab.run("document.querySelector('#troubles details').open")
 
 
 def test_throttling_that_is_over_is_in_the_first_screen(board, show):

@@ -37,8 +37,10 @@ export class Troubles {
     const causes = new Map();
     for (const one of troubles) causes.set(one.cause, [...(causes.get(one.cause) ?? []), one]);
     const open = new Set([...this.place.querySelectorAll("details[open]")].map((one) => one.dataset.cause));
-    for (const [cause, [worst]] of causes) if (!this.known.has(cause) && worst.severity === "critical") open.add(cause);
-    this.known = new Set(causes.keys());
+    const critical = [...causes].filter(([, [worst]]) => worst.severity === "critical").map(([cause]) => cause);
+    for (const cause of critical) if (!this.known.has(cause)) open.add(cause);
+    // One that was a warning before opens once when it becomes critical, and not at each turn.
+    this.known = new Set([...critical, ...[...this.known].filter((cause) => causes.has(cause))]);
     this.place.replaceChildren(...[...causes].map(([cause, found]) => line(cause, found, open.has(cause), time)));
   }
 }
