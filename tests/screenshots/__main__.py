@@ -65,7 +65,8 @@ STATUS_PAGES = {
     "status-page-phone.png": Look(390, "#models article", dark=True),
 }
 HOT_PAGE = "status-page-danger.png"
-HOT_LOOK = Look(1000, "#vitals")
+# The list of figures near a limit may be empty; then it is not drawn.
+HOT_LOOK = Look(1000, "#danger:not(:empty), #vitals:has(+ #danger:empty)")
 # At work it stays above its throttle trip, 99 °C, and within 3 °C of its shutdown, 104.5 °C. In
 # such heat runs differ too much for an answer about energy, so that its picture has no cards.
 HOT_CELSIUS = 84.0
