@@ -6,7 +6,7 @@ from tegrascope.daemon.measure.figures import mean_of_rounds
 from tegrascope.workbench.bench.run import RoundPlan
 from tegrascope.workbench.results.bench_page import print_result
 from tegrascope.workbench.results.records import BenchResult, GoalResult
-from tegrascope.workbench.results.stopping import DOUBT, Watch, widening
+from tegrascope.workbench.results.stopping import DOUBT, SPENDING, Watch, widening
 from tegrascope.workbench.results.summary import Measured, Round, summarise
 
 from .bench_fakes import FakeExecutors, Silence, make_bench, report, settings
@@ -43,7 +43,14 @@ def test_next_end_is_the_next_look():
     assert [PLAN.next_end(done) for done in range(10)] == [4] * 4 + [7] * 3 + [10] * 3
     fixed = RoundPlan.of(4)
     assert [fixed.next_end(done) for done in (0, 3, 4, 7)] == [4, 4, 8, 8]
-    assert (fixed.doubt, fixed.counted) == (DOUBT, 4)
+    assert (fixed.doubt_after(4), fixed.counted) == (DOUBT, 4)
+
+
+def test_looks_spend_the_chance_of_an_error_and_no_more():
+    assert [PLAN.doubt_after(done) for done in (1, 4, 5, 7, 8, 10)] == [0.01] * 2 + [0.03] * 2 + [
+        0.01
+    ] * 2
+    assert sum(SPENDING) == pytest.approx(DOUBT)
 
 
 def test_clear_difference_ends_the_bench_after_the_short_rounds(tmp_path):
@@ -53,7 +60,7 @@ def test_clear_difference_ends_the_bench_after_the_short_rounds(tmp_path):
     latency = next(goal for goal in result.goals if goal.goal == "latency")
     assert latency.winner == "gpu"
     assert (result.looks.planned, result.looks.taken, result.looks.is_early) == (3, 1, True)
-    assert result.looks.rule == "equal_alpha_spending"
+    assert result.looks.rule == "alpha_spending"
     assert list(result.looks.answered_seconds) == ["latency"]
     assert "insufficient_samples" not in result.accelerators[0].flags
 
@@ -94,7 +101,7 @@ def test_table_says_after_which_look_it_stopped(tmp_path, capsys):
     print_result(whole)
     printed = " ".join(capsys.readouterr().out.split())
     assert "stopped after look 1 of 3; latency answered after" in printed
-    assert "each interval is one of 98.3 %" in printed
+    assert "each interval is one of 99 %" in printed
 
 
 def test_intervals_of_a_look_are_wider_by_students_factor():
@@ -106,11 +113,11 @@ def test_intervals_of_a_look_are_wider_by_students_factor():
             rounds[device].append(Round(one))
     measured = [Measured(each[0].report, "ok", None, rounds=each) for each in rounds.values()]
     usual = summarise("net", measured, [])
-    look = summarise("net", measured, [], DOUBT / 3)
+    look = summarise("net", measured, [], 0.01)
     expected = mean_of_rounds([2.9, 3.0, 3.1, 3.0]).half / 1000
     assert usual.accelerators[0].latency_seconds.half == pytest.approx(expected)
-    factor = widening(3, DOUBT / 3)
-    assert factor == pytest.approx(4.8567 / 3.1824, rel=1e-3)
+    factor = widening(3, 0.01)
+    assert factor == pytest.approx(5.8409 / 3.1824, rel=1e-3)
     assert look.accelerators[0].latency_seconds.half == pytest.approx(factor * expected)
     gaps = [next(g for g in one.goals if g.goal == "latency").interval for one in (usual, look)]
     widths = [gap.high - gap.low for gap in gaps]
@@ -118,12 +125,12 @@ def test_intervals_of_a_look_are_wider_by_students_factor():
 
 
 def test_goal_that_was_answered_may_become_open_again():
-    watch = Watch(planned=3, until_ratio=0.03)
+    watch = Watch(until_ratio=0.03)
     known = GoalResult(goal="latency", winner="gpu", sentence="")
     open_again = GoalResult(goal="latency", precision_ratio=0.2, sentence="")
     assert watch.look([known], 18.0)
     assert not watch.look([open_again], 118.0)
     assert watch.look([known], 220.0)
-    looks = watch.record(was_cancelled=False)
+    looks = watch.record(0.01, was_cancelled=False)
     assert (looks.answered_seconds, looks.is_early) == ({"latency": 220.0}, False)
     assert looks.sentence.startswith("3 of 3 looks were taken; latency answered after 3 min 40 s")

@@ -136,7 +136,7 @@ def judge_bench(order: tuple[int, int, bool]) -> Judged:
         done += 1
         if done not in (plan.looks or (plan.least,)):
             continue
-        result = _summary(rounds, plan.doubt)
+        result = _summary(rounds, plan.doubt_after(done))
         answered = []
         for goal in result.goals:
             if goal.goal not in GOALS:

@@ -7,7 +7,7 @@ import numpy as np
 from tegrascope.daemon.measure.numerics import student
 from tegrascope.workbench.bench.run import RoundPlan
 from tegrascope.workbench.bench.settings import BRIEF_ROUNDS
-from tegrascope.workbench.results.stopping import DOUBT, widening
+from tegrascope.workbench.results.stopping import DOUBT, SPENDING, widening
 
 from .stopping import judge_bench
 
@@ -15,11 +15,11 @@ PLAN = RoundPlan.of(BRIEF_ROUNDS, may_stop=True)
 BENCHES = 20_000
 
 
-def misses(random, doubt):
+def misses(random, doubts):
     """Return the share of figures whose interval misses the truth at one look or another."""
     rounds = random.standard_normal((BENCHES, PLAN.most))
     has_missed = np.zeros(BENCHES, bool)
-    for look in PLAN.looks:
+    for look, doubt in zip(PLAN.looks, doubts, strict=True):
         seen = rounds[:, :look]
         factor = student(look - 1) * widening(look - 1, doubt)
         half = factor * seen.std(axis=1, ddof=1) / np.sqrt(look)
@@ -32,8 +32,9 @@ def test_all_looks_together_keep_95_percent():
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     random = np.random.default_rng(seed)
-    assert misses(random, PLAN.doubt) <= DOUBT
-    assert misses(random, DOUBT) > 1.5 * DOUBT
+    assert [PLAN.doubt_after(look) for look in PLAN.looks] == [*SPENDING]
+    assert misses(random, SPENDING) <= DOUBT
+    assert misses(random, [DOUBT] * len(PLAN.looks)) > 1.5 * DOUBT
 
 
 def test_random_worlds_have_their_winner_early_and_no_false_one():

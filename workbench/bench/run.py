@@ -33,7 +33,7 @@ from ..results.records import (
     ModelResult,
     Placed,
 )
-from ..results.stopping import DOUBT, Watch, is_answered, state_of
+from ..results.stopping import DOUBT, SPENDING, Watch, is_answered, state_of
 from ..results.summary import (
     Measured,
     Round,
@@ -94,10 +94,15 @@ class RoundPlan:
         looks = (SHORT_PASSES, SHORT_PASSES + least // 2, most)
         return cls(SHORT_PASSES, most, SHORT_PASSES, looks)
 
-    @property
-    def doubt(self) -> float:
-        """The chance of an error of each interval."""
-        return DOUBT / max(1, len(self.looks))
+    def doubt_after(self, done: int) -> float:
+        """Return the chance of an error of each interval after so many passes.
+
+        Between two looks it is that of the next one.
+        """
+        for look, doubt in zip(self.looks, SPENDING, strict=False):
+            if done <= look:
+                return doubt
+        return DOUBT
 
     @property
     def counted(self) -> int:
@@ -320,7 +325,7 @@ class Bench:
         workloads: dict[Accelerator, Workload] = {}
         for device in measured:
             workloads[device] = workload_of(self.settings, model, device)
-        watch = Watch(len(self.plan.looks), self.settings.until_ratio or 0.0)
+        watch = Watch(self.settings.until_ratio or 0.0)
         rounds = self._measure(model, workloads, measured, watch)
         self._count(measured, rounds)
         for one in measured.values():
@@ -336,7 +341,8 @@ class Bench:
                 self._time_layers(model, measured[device], workloads[device])
         result = self._summary(model, measured, rounds)
         if self.plan.looks:
-            looks = watch.record(was_cancelled=self.workers.was_cancelled)
+            doubt, was_cancelled = self._doubt(measured), self.workers.was_cancelled
+            looks = watch.record(doubt, was_cancelled=was_cancelled)
             result = result.model_copy(update={"looks": looks})
         return result
 
@@ -354,7 +360,12 @@ class Bench:
     ) -> ModelResult:
         """Return the result of the rounds so far."""
         reports = [one.report for one in rounds]
-        return summarise(model, list(measured.values()), reports, self.plan.doubt)
+        return summarise(model, list(measured.values()), reports, self._doubt(measured))
+
+    def _doubt(self, measured: Mapping[Device, Measured]) -> float:
+        """Return the chance of an error of each interval of the rounds that count."""
+        rounds = max((len(one.rounds) for one in measured.values()), default=0)
+        return self.plan.doubt_after(rounds)
 
     def _running(self, measured: Mapping[Accelerator, Measured]) -> Iterator[Accelerator]:
         """Yield the accelerators on which a model runs, until the benchmark is interrupted."""

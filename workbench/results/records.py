@@ -258,7 +258,7 @@ class Looks(Record):
     """The looks of a bench that stops when its questions are answered.
 
     Attributes:
-        rule: How the chance of an error is shared among the looks.
+        rule: How the chance of an error is divided among the looks.
         planned: Their number, planned before the first round.
         taken: The look after which the bench stopped; 0 if it was interrupted before the first.
         confidence_ratio: That of each interval, so that all looks together have 95 %.
@@ -268,7 +268,7 @@ class Looks(Record):
         sentence: The same in words.
     """
 
-    rule: Literal["equal_alpha_spending"] = "equal_alpha_spending"
+    rule: Literal["alpha_spending"] = "alpha_spending"
     planned: PositiveInt
     taken: NonNegativeInt
     confidence_ratio: Ratio

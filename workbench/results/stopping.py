@@ -2,15 +2,14 @@
 
 A bench that stops as soon as a 95 % interval excludes 0 has looked several times, and so it is
 wrong more often than in 5 %. Here the looks are planned before the first round, and each of them
-spends its share of the 5 %, in equal parts: at one of three looks, each interval is one of 98.3 %.
-That is alpha spending (Lan and DeMets, "Discrete sequential boundaries for clinical trials",
-Biometrika 70, 1983) with a spending function that is linear in the looks. Their boundaries come
-from the joint distribution of all looks. The sum of the shares (Bonferroni) is wider than those,
-and needs no such distribution. So it also holds for Student's t with few rounds, and for rounds
-that drift or are pooled. At each look the interval is a repeated confidence interval (Jennison and
-Turnbull, "Interim analyses: the repeated confidence interval approach", Journal of the Royal
-Statistical Society B 51, 1989): all looks together hold the truth in 95 %, whatever made the bench
-stop.
+spends a planned part of the 5 % (``SPENDING``): at a look that spends 3 %, each interval is one of
+97 %. That is alpha spending (Lan and DeMets, "Discrete sequential boundaries for clinical trials",
+Biometrika 70, 1983). Their boundaries come from the joint distribution of all looks. The sum of the
+parts (Bonferroni) is wider than those, and needs no such distribution. So it also holds for
+Student's t with few rounds, and for rounds that drift or are pooled. At each look the interval is a
+repeated confidence interval (Jennison and Turnbull, "Interim analyses: the repeated confidence
+interval approach", Journal of the Royal Statistical Society B 51, 1989): all looks together hold
+the truth in 95 %, whatever made the bench stop.
 
 ``python -m tests.truth.stopping`` judges benches whose truth is known; docs/validation.md has the
 result.
@@ -28,6 +27,8 @@ from .records import GoalName, GoalResult, Looks
 
 DOUBT = 0.05
 """The chance of an error that all looks share, and that of an interval without looks."""
+SPENDING = (0.01, 0.03, 0.01)
+"""What each look spends of it: most at the second, the first one that can know the energy."""
 # Halvings of a right angle, after which no digit changes.
 _HALVINGS = 60
 
@@ -71,10 +72,10 @@ def widening(freedom: int, doubt: float) -> float:
 
     Args:
         freedom: Degrees of freedom.
-        doubt: The share of the 5 % that the look spends.
+        doubt: The part of the 5 % that the look spends.
 
-    >>> widening(3, DOUBT), round(widening(3, DOUBT / 3), 2)
-    (1.0, 1.53)
+    >>> widening(3, DOUBT), round(widening(3, 0.03), 2)
+    (1.0, 1.22)
     """
     if doubt == DOUBT:
         return 1.0
@@ -113,19 +114,18 @@ def state_of(goal: GoalResult) -> str:
 class Watch:
     """The looks of a bench so far.
 
-    >>> watch = Watch(planned=3, until_ratio=0.03)
+    >>> watch = Watch(until_ratio=0.03)
     >>> latency = GoalResult(goal="latency", precision_ratio=0.02, sentence="…")
     >>> energy = GoalResult(goal="energy", precision_ratio=0.06, sentence="…")
     >>> watch.look([latency, energy], 18.0)
     False
     >>> watch.look([latency, energy.model_copy(update={"winner": "gpu"})], 118.0)
     True
-    >>> watch.record(was_cancelled=False).sentence
+    >>> watch.record(0.03, was_cancelled=False).sentence
     'stopped after look 2 of 3; latency answered after 18 s, energy after 1 min 58 s; \
-each interval is one of 98.3 %, so that all looks together keep 95 %'
+each interval is one of 97 %, so that all looks together keep 95 %'
     """
 
-    planned: int
     until_ratio: float
     taken: int = 0
     answered_seconds: dict[GoalName, float] = field(default_factory=dict)
@@ -143,29 +143,29 @@ each interval is one of 98.3 %, so that all looks together keep 95 %'
         self.is_over = len(self.answered_seconds) == len(goals)
         return self.is_over
 
-    def record(self, *, was_cancelled: bool) -> Looks:
-        """Return what the result says of the looks."""
-        is_early = self.is_over and self.taken < self.planned
-        words = [f"{self.taken} of {self.planned} looks were taken"]
+    def record(self, doubt: float, *, was_cancelled: bool) -> Looks:
+        """Return what the result says of the looks; ``doubt`` is that of its intervals."""
+        planned = len(SPENDING)
+        is_early = self.is_over and self.taken < planned
+        words = [f"{self.taken} of {planned} looks were taken"]
         if was_cancelled:
-            words = [f"interrupted after look {self.taken} of {self.planned}"]
+            words = [f"interrupted after look {self.taken} of {planned}"]
         elif is_early:
-            words = [f"stopped after look {self.taken} of {self.planned}"]
+            words = [f"stopped after look {self.taken} of {planned}"]
         answered: list[str] = []
         for name, after in self.answered_seconds.items():
             verb = "" if answered else "answered "
             answered.append(f"{name} {verb}after {duration(after)}")
         if answered:
             words.append(", ".join(answered))
-        confidence = 1 - DOUBT / self.planned
         words.append(
-            f"each interval is one of {100 * confidence:.1f} %, so that all looks together keep"
+            f"each interval is one of {100 * (1 - doubt):.0f} %, so that all looks together keep"
             f" {100 * (1 - DOUBT):.0f} %"
         )
         return Looks(
-            planned=self.planned,
+            planned=planned,
             taken=self.taken,
-            confidence_ratio=confidence,
+            confidence_ratio=1 - doubt,
             until_ratio=self.until_ratio,
             is_early=is_early,
             answered_seconds=self.answered_seconds,
