@@ -362,7 +362,7 @@ class Bench:
         reports = [one.report for one in rounds]
         return summarise(model, list(measured.values()), reports, self._doubt(measured))
 
-    def _doubt(self, measured: Mapping[Device, Measured]) -> float:
+    def _doubt(self, measured: Mapping[Accelerator, Measured]) -> float:
         """Return the chance of an error of each interval of the rounds that count."""
         rounds = max((len(one.rounds) for one in measured.values()), default=0)
         return self.plan.doubt_after(rounds)

@@ -23,7 +23,7 @@ from ...daemon.measure.winner import Kept, judge_promise
 from ...daemon.outputs import check_output, open_output
 from ...daemon.session.session import Session
 from ...daemon.settings.config import new_run_id
-from ...daemon.terminal import CHECK_SAYS_NO, FAILED, GOOD
+from ...daemon.terminal import CHECK_CANNOT_SAY, CHECK_SAYS_NO, GOOD
 from ...parsers.errors import UserError
 from ...parsers.records import Record
 from ...parsers.values import DLAS, body_device
@@ -55,7 +55,7 @@ _OF_THE_MACHINE = ("power_mode", "contention", "throttling", "clocks")
 _STATUS: Mapping[Kept, int] = {
     "holds": GOOD,
     "does_not_hold": CHECK_SAYS_NO,
-    "undecided": FAILED,
+    "undecided": CHECK_CANNOT_SAY,
 }
 _MARKS: Mapping[Kept, str] = {"holds": "✓", "does_not_hold": "✗", "undecided": "?"}
 _KEPT: Mapping[bool | None, Kept] = {True: "holds", False: "does_not_hold", None: "undecided"}
@@ -308,7 +308,7 @@ def add(option: Options) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the pipeline; return 0 if it keeps all promises, 3 if not, 1 if that is undecided."""
+    """Run the pipeline; return 0 if it keeps all promises, 3 if not, 4 if undecided."""
     directory, argv = _words(arguments)
     if arguments.gst is not None:
         check_log_is_free()
