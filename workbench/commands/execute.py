@@ -115,7 +115,7 @@ def silent_log() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Window:
+class ProgramWindow:
     """The window of a program that has ended, for a daemon or for the session of this process.
 
     Attributes:
@@ -180,7 +180,7 @@ def _run_program(
     relay: SignalRelay,
     clock: Clock = SYSTEM_CLOCK,
     frames: PrintedFrames | None = None,
-) -> Window:
+) -> ProgramWindow:
     """Run the program and return its window; ``frames`` reads the output in place of a unit."""
     tally = PrintedCounts(arguments.unit)
     read_line = tally.read if arguments.unit else None
@@ -209,7 +209,7 @@ def _run_program(
         begin_ns, end_ns = buffers.begin_ns, buffers.end_ns
         inferences = buffers.count
         start_ns, latency_ns = buffers.start_ns, buffers.latency_ns
-    return Window(
+    return ProgramWindow(
         program=ended,
         begin_ns=begin_ns,
         end_ns=end_ns,
@@ -287,7 +287,7 @@ def _measure_there(
     return window.program.status
 
 
-def _end_in_daemon(client: ApiClient, run_id: str, window: Window) -> None:
+def _end_in_daemon(client: ApiClient, run_id: str, window: ProgramWindow) -> None:
     # The daemon takes a limited number of times: of more, every second, third … is sent.
     stride = max(1, math.ceil(len(window.start_ns) / TIMES_AT_MOST))
     _post(
@@ -370,7 +370,7 @@ def measure(
     *,
     lanes: Iterable[str] = (),
     frames: PrintedFrames | None = None,
-) -> tuple[RunReport, Window] | None:
+) -> tuple[RunReport, ProgramWindow] | None:
     """Run a program between two idle phases, and pair its window with the session's telemetry.
 
     ``lanes`` of a simulated board are busy for the program. Without a report, it was interrupted

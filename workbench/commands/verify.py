@@ -71,7 +71,7 @@ _TITLES: Mapping[CheckName, str] = {
 }
 
 
-class Check(Record):
+class PromiseCheck(Record):
     """One promise, and whether the pipeline keeps it; figures are absent where none is known."""
 
     name: CheckName
@@ -91,7 +91,7 @@ class Verification(Record):
     schema_version: Literal[1] = 1
     tegrascope: str = __version__
     promise: Promise
-    checks: tuple[Check, ...]
+    checks: tuple[PromiseCheck, ...]
     reason: Cause | None = None
     run: RunReport
 
@@ -159,23 +159,23 @@ def _loads(samples: WindowSlice, window: Span) -> dict[str, Figure]:
     return mean_loads(parts)
 
 
-def _core_checks(promise: Promise, worked: Mapping[str, bool | None]) -> Iterator[Check]:
+def _core_checks(promise: Promise, worked: Mapping[str, bool | None]) -> Iterator[PromiseCheck]:
     """Yield whether a DLA worked, and whether each core that was asked for did."""
     asked = [core for core in DLAS if core in {model.device for model in promise.models}]
     if not asked:
         return
     words = ", ".join(f"{core} {_WORKED[was_on]}" for core, was_on in worked.items())
     any_core = True in worked.values() or (None if None in worked.values() else False)
-    yield Check(name="on_the_dla", verdict=_KEPT[any_core], sentence=words)
+    yield PromiseCheck(name="on_the_dla", verdict=_KEPT[any_core], sentence=words)
     of_asked = [worked[core] for core in asked]
     all_cores = False not in of_asked and (None if None in of_asked else True)
     words = f"{' and '.join(asked)} asked; {words}"
-    yield Check(name="core", verdict=_KEPT[all_cores], sentence=words)
+    yield PromiseCheck(name="core", verdict=_KEPT[all_cores], sentence=words)
 
 
 def _figure_checks(
     promise: Promise, run: RunReport, loads: Mapping[str, Figure]
-) -> Iterator[Check]:
+) -> Iterator[PromiseCheck]:
     """Yield whether GPU load, frame rate and energy per frame are as promised."""
     yield _check("gpu_load", promise.loads.get("gpu"), loads.get("gpu"), percent)
     frames = None
@@ -194,7 +194,7 @@ def _check(
     promised: Figure | None,
     measured: Figure | None,
     show: Callable[[float], str],
-) -> Check:
+) -> PromiseCheck:
     words = f"promised {_shown(promised, show)}, measured {_shown(measured, show)}"
     verdict: Kept = "undecided"
     if promised is not None and measured is not None:
@@ -206,7 +206,9 @@ def _check(
             # An interval by sampling narrows with the root of the time.
             longer = digits((gap.half / room) ** 2, 2)
             words += f", a run {longer} times as long may decide it"
-    return Check(name=name, verdict=verdict, promised=promised, measured=measured, sentence=words)
+    return PromiseCheck(
+        name=name, verdict=verdict, promised=promised, measured=measured, sentence=words
+    )
 
 
 def _shown(figure: Figure | None, show: Callable[[float], str]) -> str:
@@ -220,7 +222,7 @@ def _shown(figure: Figure | None, show: Callable[[float], str]) -> str:
 
 
 def _of_the_core(
-    checks: Mapping[CheckName, Check], worked: Mapping[str, bool | None]
+    checks: Mapping[CheckName, PromiseCheck], worked: Mapping[str, bool | None]
 ) -> Cause | None:
     """Return that the work was done elsewhere than on the DLA core that was asked for."""
     core = checks.get("core")
@@ -233,7 +235,7 @@ def _of_the_core(
     return Cause(name=name, certainty="known_direction", sentence=sentence)
 
 
-def _is_gpu_busier(checks: Mapping[CheckName, Check]) -> bool:
+def _is_gpu_busier(checks: Mapping[CheckName, PromiseCheck]) -> bool:
     gpu = checks["gpu_load"]
     if gpu.verdict != "does_not_hold" or gpu.measured is None or gpu.promised is None:
         return False
@@ -256,7 +258,7 @@ def _of_the_machine(promised: Side, run: RunReport, foreign: Sequence[str]) -> C
 
 
 def _of_the_engine(
-    promise: Promise, checks: Mapping[CheckName, Check], loads: Mapping[str, Figure]
+    promise: Promise, checks: Mapping[CheckName, PromiseCheck], loads: Mapping[str, Figure]
 ) -> Cause | None:
     """Return what the time of a frame on GPU and DLA says about the engine."""
     device = promise.models[0].device
