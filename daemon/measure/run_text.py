@@ -233,7 +233,7 @@ def offset_words(energy: Energy, gross: float) -> str:
     if energy.offset_joules is None or not energy.gross_joules:
         return ""
     offset = energy.offset_joules * gross / energy.gross_joules
-    return f"± {joules(offset)} offset of the sensors, the same in every run"
+    return f"sensor offset ± {joules(offset)}"
 
 
 def _gross_interval(energy: Energy | None, gross: Figure) -> str:
