@@ -282,11 +282,14 @@ def judge_fields(sample: Sample, uid: int, has_socket: bool, dla_cores: int | No
     if not lacks:
         return check.good(f"it prints all fields that root sees: {', '.join(fields)}")
     if uid == 0:
-        return check.note(f"even as root it does not print {', '.join(lacks)}: absent, not 0")
+        message = f"even as root it does not print {', '.join(lacks)}: absent, not 0"
+        return check.note(message, "docs/fields.md says which boards print which of them")
     message = f"without root it does not print {', '.join(lacks)}"
     if has_socket:
         return check.good(f"{message}; the service gets the rest from its socket")
-    return check.missing(f"{message}: absent, not 0", TEGRASTATS.enable)
+    return check.missing(
+        f"{message}: absent, not 0 (docs/fields.md#without-root)", TEGRASTATS.enable
+    )
 
 
 def judge_rails(sample: Sample, configured: RailRule | None) -> Finding:
@@ -295,13 +298,14 @@ def judge_rails(sample: Sample, configured: RailRule | None) -> Finding:
     if not names:
         return Check("rails").missing(
             "no rail is printed: no power, no energy",
-            "as root, or by the socket; some carrier boards have no sensor",
+            "as root, or by the socket; some carrier boards have no sensor: docs/fields.md#rails",
         )
     rule = configured or find_rail_rule(names)
     if rule is None:
         return Check("rails", rails=names).missing(
             f"rails of an unknown board ({', '.join(names)}): no module total",
-            "name the board's rails under board: in the configuration",
+            "name the board's rails under board: in the configuration; docs/fields.md#rails has"
+            " those of other boards",
         )
     message = f"rails of {rule.name}; the module is {' + '.join(rule.total)}"
     return Check("rails", rails=names, rule=rule.name).good(message)

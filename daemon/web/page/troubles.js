@@ -17,8 +17,8 @@ const SUMMARIES = {
 
 // What a person does first; the runbook of the alert has the rest.
 const STEPS = {
-  heat: "Cool the board, or choose a lower power mode.",
-  memory: "Stop a program, or use a smaller model or batch.",
+  heat: "Cool the board, or choose a lower power mode. Zones: docs/fields.md#temperatures",
+  memory: "Stop a program, or use a smaller model or batch. Figures: docs/fields.md#memory",
   source: "Look into the log of the daemon; tegrascope doctor checks the board.",
   runs: "Open the last failed run for its log; tegrascope doctor checks the board.",
 };
