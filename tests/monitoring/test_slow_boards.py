@@ -135,3 +135,23 @@ def test_every_panel_of_the_dashboard_answers(judged):
     (boards,) = answers["Changes by an update", "A"]
     updated = [board for board in judged.boards if board.group.updated]
     assert float(boards["value"][1]) == len(updated)
+
+
+@needs_prometheus
+def test_boards_with_too_few_alike_are_counted_as_not_judged(monitoring):
+    """Three in each of two power modes: six of a workload, but no five to differ from."""
+    boards, planted = make_boards(60, 10, ("cooling", "power mode"), seed=2)
+    begin, seconds = last_block(HOURS)
+    server, *_ = filled_fleet(monitoring, boards, begin, seconds)
+    end = last_evaluation(server, begin + seconds)
+    few = {board.name for board in boards if board.group.labels["module"] == "p3708-0000"}
+    shown = {
+        panel["title"]: panel["targets"][0]["expr"]
+        for panel in panels(json.loads(render(DASHBOARD)))
+    }
+    assert server.value(filled(shown["Boards not judged"], CHOSEN), end) == len(few) == 6
+    assert server.value(filled(shown["Judged boards"], CHOSEN), end) == 54
+    bars = server.query(filled(shown["Latency against like boards"], CHOSEN), end)
+    named_bars = {one["metric"]["instance"] for one in bars}
+    assert not named_bars & few
+    assert {board.name for board in planted} <= named_bars

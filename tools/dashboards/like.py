@@ -23,7 +23,6 @@ _UPDATES = "no board was updated"
 _MEDIAN = "instance_like:tegra_inferences:figure_median6h"
 _MIDDLE = "job_like:tegra_inferences:figure_median"
 _SLOWER = f"instance_like:tegra_inferences:slower{{{RUN}}}"
-_JUDGED = f'instance_like:tegra_inferences:figure_deviation{{{RUN},figure="latency"}}'
 _RUN_LABELS = "instance, workload, device"
 _TO_DEVICE = f"/d/tegrascope-device?var-instance=${{__value.raw}}&{KEPT}"
 _STEPS = (Step(None, GREEN), Step(1.1, ORANGE), Step(1.5, RED))
@@ -44,12 +43,24 @@ def _of_slow(figure: str) -> str:
     return f"max by ({_RUN_LABELS}) ({slow})"
 
 
+def _judged(figure: str) -> str:
+    """Return the deviations that the rule of slow boards judges: its choice of the scope."""
+    deviation = f'instance_like:tegra_inferences:figure_deviation{{{RUN},figure="{figure}"'
+    alike = (
+        "count by (job, like, power_mode, jetpack, engine_key) "
+        '(instance_workload:tegra_inference_workload_info:like{job=~"$job",scope="any"}) >= 5'
+    )
+    return (
+        f'({deviation},scope="same"}} or on (job, {_RUN_LABELS}) '
+        f'({deviation},scope="any"}} and on (job, like) {alike}))'
+    )
+
+
 def _boards(selector: str) -> str:
     return f"count by (job, instance) ({selector})"
 
 
 def _worst(title: str, figure: str) -> Panel:
-    judged = f'instance_like:tegra_inferences:figure_deviation{{{RUN},figure="{figure}"}}'
     return Panel(
         "bars",
         title,
@@ -57,7 +68,7 @@ def _worst(title: str, figure: str) -> Panel:
         "highest, slower or not.",
         (
             Query(
-                f"topk(20, max by ({_RUN_LABELS}) ({_ratio(figure)} and {judged}))",
+                f"topk(20, max by ({_RUN_LABELS}) ({_ratio(figure)} and {_judged(figure)}))",
                 "{{instance}}: {{workload}}",
                 _FEW,
             ),
@@ -92,8 +103,9 @@ SLOW = Row(
             "stat",
             "Judged boards",
             "Boards with four others that are alike: the same module, power mode, JetPack, "
-            "workload, device, model and engine; or else the same module, workload and model.",
-            (Query(f"count({_boards(_JUDGED)}) or vector(0)", "boards"),),
+            "workload, device, model and engine; or else the same module, workload and "
+            "model, if five of these are alike.",
+            (Query(f"count({_boards(_judged('latency'))}) or vector(0)", "boards"),),
             width=8,
             height=4,
         ),
@@ -105,7 +117,7 @@ SLOW = Row(
             (
                 Query(
                     f"count({_boards(_figure('latency', 'same'))} unless on (job, instance) "
-                    f"{_boards(_JUDGED)}) or vector(0)",
+                    f"{_boards(_judged('latency'))}) or vector(0)",
                     "boards",
                 ),
             ),
@@ -120,7 +132,8 @@ SLOW = Row(
             "board alone in its power mode, or with its JetPack or engine, is compared with all of "
             "its module and workload; its energy is not. The cause is the first that the metrics "
             "show: power mode, fallback, engine or JetPack, cooling (°C per watt), throttling, "
-            "clock, other processes, swap. A click opens the device.",
+            "clock, other processes, swap. What to do: the runbook TegraBoardSlowerThanLike. "
+            "A click opens the device.",
             (
                 Query(_of_slow("latency"), empty=_NONE),
                 Query(_of_slow("energy"), empty=_NONE),
@@ -135,13 +148,13 @@ SLOW = Row(
                 Column("instance", "Device", link=_TO_DEVICE),
                 Column("workload", "Workload"),
                 Column("device", "On"),
-                Column("A", "Latency", "percentunit", steps=_STEPS),
+                Column("A", "Latency / like", "percentunit", steps=_STEPS),
                 Column("figure", "Cause"),
-                Column("B", "Energy", "percentunit", steps=_STEPS),
+                Column("B", "Energy / like", "percentunit", steps=_STEPS),
                 Column("power_mode", "Power mode"),
                 Column("jetpack", "JetPack"),
             ),
-            sort=("-Latency",),
+            sort=("-Latency / like",),
         ),
         _worst("Latency against like boards", "latency"),
         _worst("Energy against like boards", "energy"),
@@ -163,7 +176,7 @@ SLOW = Row(
                 Column("workload", "Workload"),
                 Column("device", "On"),
                 Column("figure", "Figure"),
-                Column("A", "Spreads"),
+                Column("A", "Spreads", "none"),
             ),
             sort=("Device", "-Spreads"),
         ),
@@ -183,10 +196,10 @@ ALIKE = Row(
         Panel(
             "table",
             "Boards that are alike",
-            "Module, power mode, JetPack, workload, device, model, precision, batch and engine. "
-            "Less than five boards have no spread: they are compared with all of their module and "
-            "workload, if these are five. The spread is the standard deviation by the median "
-            "absolute deviation, and 2 % at least.",
+            "Module, power mode, JetPack, workload, device, model, precision, batch and engine; "
+            "latency and energy of the median board. Less than five boards have no spread: they "
+            "are compared with all of their module and workload, if these are five. The spread is "
+            "the standard deviation by the median absolute deviation, and 2 % at least.",
             (
                 Query(f"count by (like) ({_figure('latency', 'same')})"),
                 Query(f"count by (like) ({_figure('latency', 'same')}) >= bool 5"),
@@ -203,12 +216,12 @@ ALIKE = Row(
             ),
             width=24,
             columns=(
-                Column("like", "Alike"),
+                Column("like", "Alike", width=620),
                 Column("A", "Boards"),
                 Column("B", "Judged", words=(Word(0, "too few", GREY), Word(1, "yes", BLUE))),
-                Column("C", "Median latency", "s"),
+                Column("C", "Latency", "s"),
                 Column("D", "Spread", "percentunit"),
-                Column("E", "Median energy", "joule"),
+                Column("E", "Energy", "joule"),
             ),
             sort=("-Boards",),
         ),
@@ -224,7 +237,7 @@ ALIKE = Row(
             ),
             width=24,
             columns=(
-                Column("like", "Alike now"),
+                Column("like", "Alike now", width=620),
                 Column("A", "Boards"),
                 Column("B", "Latency, now / then", "percentunit", steps=_STEPS),
                 Column("C", "Energy, now / then", "percentunit", steps=_STEPS),

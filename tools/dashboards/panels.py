@@ -245,6 +245,8 @@ def _cell(column: Column) -> list[models.DynamicConfigValue]:
             "targetBlank": column.link.startswith("http:"),
         }
         properties.append(models.DynamicConfigValue(id_val="links", value=[link]))
+    if column.width:
+        properties.append(models.DynamicConfigValue(id_val="custom.width", value=column.width))
     return properties
 
 

@@ -60,6 +60,7 @@ class Column:
         words: Values shown as words.
         steps: Colours of the cell.
         link: Where a click leads, with ``${__data.fields.label}``.
+        width: In pixels, for long text; 0 shares what is left.
     """
 
     source: str
@@ -68,6 +69,7 @@ class Column:
     words: tuple[Word, ...] = ()
     steps: tuple[Step, ...] = ()
     link: str = ""
+    width: int = 0
 
 
 @dataclass(frozen=True)
