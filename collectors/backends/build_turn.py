@@ -18,6 +18,7 @@ from ...parsers import signals
 from ...parsers.errors import UserError
 from ...parsers.inference.placement import Circumstances
 from ...parsers.signals import Column
+from ..board.boards import keeps_freed_pages
 from ..board.readers import clocks_locked, find_clocks, free_memory, read_text
 from ..models.files import external_files
 from .engine_cache import try_lock
@@ -115,7 +116,7 @@ def turn_to_build(
             wanted = build_bytes(sum(path.stat().st_size for path in files))
         circumstances = Circumstances(
             load_average=_load_average(root),
-            free_memory_bytes=free_memory(root),
+            free_memory_bytes=None if keeps_freed_pages(root) else free_memory(root),
             wanted_memory_bytes=wanted,
             clocks_locked=clocks_locked(root),
             waited_seconds=round(time.monotonic() - begin, 1) if last_holder else 0.0,

@@ -120,6 +120,16 @@ def is_thor(root: Path = Path("/")) -> bool:
     return identify(" ".join(compatible(root)), "")[0] == "Thor"
 
 
+def keeps_freed_pages(root: Path = Path("/")) -> bool:
+    """Return whether the driver keeps pages that programs freed, so that too few look free.
+
+    So does that of Thor before JetPack 7.2, which is L4T R38, by NVIDIA's skill
+    ``jetson-memory-audit`` (github.com/NVIDIA/skills). No other board has that release.
+    """
+    l4t = l4t_of(read_text(root / "etc/nv_tegra_release"))
+    return l4t is not None and l4t.startswith("38.")
+
+
 def read_board_facts(root: Path = Path("/")) -> MachineFacts:
     """Return the facts of the board below ``root``; on a PC all of them are absent."""
     if not is_tegra(root):

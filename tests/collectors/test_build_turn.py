@@ -110,6 +110,14 @@ def test_scarce_memory_is_a_warning_and_no_refusal(root, tmp_path, capsys, free_
     assert (words in "".join(found.notes), words in printed) == (is_scarce, is_scarce), printed
 
 
+def test_too_few_free_pages_of_an_early_thor_are_unknown(root):
+    (root / "etc").mkdir()
+    release = "# R38 (release), REVISION: 4.0, GCID: 1, BOARD: generic"
+    (root / "etc/nv_tegra_release").write_text(release)
+    with turn_to_build(10.0, pytest.fail, root) as found:
+        assert found.free_memory_bytes is None
+
+
 def test_unknown_memory_is_no_warning(root, tmp_path, capsys):
     (root / "proc/meminfo").unlink()
     with turn_to_build(10.0, pytest.fail, root, model_of(tmp_path, 1)) as found:

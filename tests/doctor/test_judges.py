@@ -243,6 +243,9 @@ def test_memory_to_build_counts_swap_and_model():
     assert judge_memory(roomy, 0, True).level == "good"
     assert judge_memory(roomy, GIB, True).level == "missing"
     assert judge_memory(tight, 0, False).level == "good"
+    kept = judge_memory(tight, 0, True, keeps_freed=True)
+    assert kept.level == "note"
+    assert "drop_caches" in (kept.remedy or "")
     assert judge_memory(None, 0, True).level == "note"
 
 

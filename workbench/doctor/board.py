@@ -7,7 +7,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ...collectors.backends.build_turn import build_bytes
-from ...collectors.board.boards import jetpack_of, read_power_mode, read_power_modes
+from ...collectors.board.boards import (
+    jetpack_of,
+    keeps_freed_pages,
+    read_power_mode,
+    read_power_modes,
+)
 from ...collectors.board.machine import HostMemory, Machine
 from ...collectors.board.supply import find_over_current, find_rails
 from ...collectors.gpu.nvml import NvmlSettings
@@ -250,7 +255,12 @@ _DISK_BYTES, _FULL_DISK_BYTES = _GIB, 16 << 20
 def check_room(context: Context) -> Iterator[Finding]:
     """Check memory, swap, disk and the state directory."""
     machine, database = context.machine, context.config.store.path
-    yield judge_memory(machine.memory(), _largest_model_bytes(context), context.needs_tensorrt)
+    yield judge_memory(
+        machine.memory(),
+        _largest_model_bytes(context),
+        context.needs_tensorrt,
+        keeps_freed=keeps_freed_pages(machine.root),
+    )
     directory = context.state_dir if database is None else database.parent
     yield judge_disk(machine.free_bytes(machine.at(str(directory))), directory)
     yield _check_state(machine, directory)
@@ -267,10 +277,13 @@ def _largest_model_bytes(context: Context) -> int:
     return largest
 
 
-def judge_memory(memory: HostMemory | None, model_bytes: int, needed: bool) -> Finding:
+def judge_memory(
+    memory: HostMemory | None, model_bytes: int, needed: bool, *, keeps_freed: bool = False
+) -> Finding:
     """Report whether an engine can be built in the free memory and swap, if one is ``needed``.
 
-    ``model_bytes`` is the size of the largest model to build; 0 if unknown.
+    ``model_bytes`` is the size of the largest model to build; 0 if unknown. A driver that
+    ``keeps_freed`` pages has more than the kernel says.
     """
     if memory is None:
         return Check("memory").note("the size of the memory is unknown")
@@ -283,6 +296,11 @@ def judge_memory(memory: HostMemory | None, model_bytes: int, needed: bool) -> F
     )
     if free >= wanted or not needed:
         return check.good(have)
+    if keeps_freed:
+        return check.note(
+            f"{have}, and before JetPack 7.2 the driver keeps pages that programs freed",
+            "look again after: sync && echo 3 | sudo tee /proc/sys/vm/drop_caches",
+        )
     gib = max(1, round((wanted - free) / _GIB + 0.5))
     return check.missing(
         f"{have}; to build an engine takes about {wanted / _GIB:.1f} GiB (rule of thumb)",
