@@ -185,7 +185,7 @@ def test_the_command_tells_bad_rows_and_goes_on(log, tmp_path, capsys):
     assert document["energy"]["gross_joules"] > 0
     *problems, count, figure = told.err.splitlines()
     assert re.fullmatch(
-        r"  good: [0-9.]+ J ± [0-9.]+ % gross, ± 3\.20 J offset [a-z, ]+ \(aliased\)", figure
+        r"  good: [0-9.]+ J ± [0-9.]+ % gross, sensor offset ± 3\.20 J \(aliased\)", figure
     )
     assert [int(one.split(" line ")[1].split(":")[0].split(" ")[0]) for one in problems] == [
         7, 3, 4, 5, 8,
