@@ -130,7 +130,7 @@ def test_wheel_works_away_from_the_checkout(built, tmp_path):
         if command[1] == code:
             assert told.stdout.splitlines() == [
                 str(tmp_path / "tegrascope/__init__.py"),
-                "device.json dla-or-gpu.json fleet.json workload.json",
+                "device.json dla-or-gpu.json fleet.json like.json workload.json",
             ]
 
 
