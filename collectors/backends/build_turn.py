@@ -116,7 +116,7 @@ def turn_to_build(
             wanted = build_bytes(sum(path.stat().st_size for path in files))
         circumstances = Circumstances(
             load_average=_load_average(root),
-            free_memory_bytes=None if keeps_freed_pages(root) else free_memory(root),
+            free_memory_bytes=_free_memory(root),
             wanted_memory_bytes=wanted,
             clocks_locked=clocks_locked(root),
             waited_seconds=round(time.monotonic() - begin, 1) if last_holder else 0.0,
@@ -173,6 +173,13 @@ def _holders(lock: int, root: Path) -> list[int]:
     text = read_text(root / "proc/locks", 1 << 20) or ""
     pids = re.findall(rf"^\d+: FLOCK .* (\d+) \S+:{inode} ", text, re.MULTILINE)
     return sorted({int(pid) for pid in pids} - {0, os.getpid()})
+
+
+def _free_memory(root: Path) -> int | None:
+    """Return the memory that a build can get, in bytes; ``None`` if the kernel does not know it."""
+    if keeps_freed_pages(root):
+        return None
+    return free_memory(root)
 
 
 def _load_average(root: Path) -> float | None:
