@@ -88,10 +88,10 @@ def measured_run(daemon, workload):
 
 @pytest.mark.parametrize(
     ("processes", "otlp", "most_mib"),
-    [("", False, 56), ("", True, 56), (", processes: {top: 10}", False, 56)],
+    [("", False, 56), ("", True, 57), (", processes: {top: 10}", False, 56)],
 )
 def test_parent_is_light(start, processes, otlp, most_mib):
-    """The daemon itself loads no heavy library and stays under 56 MiB, with its page open too.
+    """The daemon itself loads no heavy library and stays under 57 MiB, with its page open too.
 
     OTLP is sent by a child, which costs the parent about 0.7 MiB. Python 3.14 itself takes more.
     """
