@@ -358,7 +358,6 @@ def test_file_for_ultralytics(emit, wanted):
         "imgsz": (height, width),
         **({"half": True} if case.precision == "fp16" else {}),
         **({"int8": True} if case.precision == "int8" else {}),
-        **({"data": "/data/cones.yaml"} if wanted == "detector in int8 on a DLA" else {}),
     }
     assert ("calibrates anew" in path.read_text()) == case.calibrated
     assert not Path(done.scales).exists()

@@ -342,10 +342,7 @@ def _ultralytics(placed: _Placed) -> dict[Path, str]:
         words.append("half=True")
     if placed.precision == "int8":
         words.append("int8=True")
-        text += "# Ultralytics calibrates anew, with data=: its scales are not those measured.\n"
-        trained = re.search(r"trained on (\S+)", metadata_of(placed.model).get("description", ""))
-        if trained is not None:
-            words.append(f"data={trained[1]}")
+        text += "# Add data=: Ultralytics calibrates anew, so its scales are not those measured.\n"
         if core is not None:
             text += "# Releases that set dynamic=True for int8 cannot build it for a DLA.\n"
     return {placed.directory / f"{placed.name}.export.sh": f"{text}{shlex.join(words)}\n"}
