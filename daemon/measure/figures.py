@@ -68,8 +68,13 @@ def mean_energy(figures: Sequence[Figure | None]) -> Figure | None:
     return Figure(value=mean.value)
 
 
+def is_vague(figure: Figure) -> bool:
+    """Return whether a figure says nothing: its interval is wider than the figure itself."""
+    return figure.half is not None and figure.half > abs(figure.value)
+
+
 def telling(figures: Sequence[Figure | None]) -> list[Figure | None]:
-    """Return figures of runs, each of them ``None`` whose interval is wider than the figure itself.
+    """Return figures of runs, with ``None`` in place of a vague one.
 
     The mean of the intervals is that of the mean. So one run on a machine that was too busy to read
     the power would hide what all others show. Where such runs are half of all, all stay.
@@ -80,8 +85,9 @@ def telling(figures: Sequence[Figure | None]) -> list[Figure | None]:
     """
     clear: list[Figure | None] = []
     for figure in figures:
-        is_vague = figure is not None and (figure.half or 0.0) > abs(figure.value)
-        clear.append(None if is_vague else figure)
+        if figure is not None and is_vague(figure):
+            figure = None
+        clear.append(figure)
     if 2 * len(present(clear)) <= len(figures):
         return [*figures]
     return clear

@@ -4,7 +4,7 @@ from math import sqrt
 from typing import Literal, NamedTuple
 
 from ...parsers.records import Record
-from .figures import subtract
+from .figures import is_vague, subtract
 from .numerics import student
 from .report import Figure
 
@@ -157,11 +157,11 @@ def judge_runs(first: MeanOfRuns, second: MeanOfRuns) -> Judgement:
 
 
 def without_vague_ends(figure: Figure) -> Figure:
-    """Return the figure without its interval if that is wider than the figure itself.
+    """Return the figure without its interval if it is vague.
 
     >>> without_vague_ends(Figure.around(0.2, 1.6))
     Figure(value=0.2, low=None, high=None)
     """
-    if figure.half is None or figure.half <= abs(figure.value):
-        return figure
-    return Figure(value=figure.value)
+    if is_vague(figure):
+        return Figure(value=figure.value)
+    return figure

@@ -92,6 +92,18 @@ def test_page_has_every_run_with_the_figures_of_the_store(store):
     assert "throttled" in cells
 
 
+def test_a_run_that_says_nothing_hides_no_mean(store):
+    """The interval of one is wider than its energy; the mean of the workload is that of the rest.
+
+    40 J in 4,000 inferences of 3 ms.
+    """
+    for ago, facts in ((300, {}), (200, {}), (100, {}), (60, {"net": 20.0, "half": 900.0})):
+        store.finish(run_of(ago, **facts))
+    _, page = page_of(store)
+    assert "10.0\xa0mJ ±\xa02.5\xa0%" in page.words["td"]
+    assert page.words["td"].count("10.0\xa0mJ ±\xa02.5\xa0%") == 4
+
+
 def test_timeline_shows_telemetry_and_runs(store):
     store.finish(run_of(3000))
     store.add_block(samples(3100, 300))

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from ... import __version__
 from ...collectors.catalog import SIMULATED_SOURCE
 from ...daemon.measure.blocks import Block, CorruptBlockError, decode
-from ...daemon.measure.figures import energy_of, mean_energy, mean_of_rounds, present
+from ...daemon.measure.figures import energy_of, mean_energy, mean_of_rounds, telling
 from ...daemon.measure.report import RunReport
 from ...daemon.measure.run_text import joules, seconds, with_half
 from ...daemon.measure.verdict_text import noun_of
@@ -177,7 +177,7 @@ def _workloads(runs: Sequence[RunReport]) -> Table:
     """Return a row per workload and device: means of its successful runs."""
     groups: dict[tuple[str, str], list[RunReport]] = {}
     for run in runs:
-        groups.setdefault((run.workload, run.device), []).append(run)
+        groups.setdefault((run.workload, run.accelerator), []).append(run)
     rows = []
     for (workload, device), group in groups.items():
         latencies, energies, flagged = [], [], 0
@@ -189,7 +189,7 @@ def _workloads(runs: Sequence[RunReport]) -> Table:
         for run in group:
             flagged += _has_flags(run)
         latency = with_half(mean_of_rounds(latencies), seconds)
-        net = with_half(mean_energy(present(energies)), joules)
+        net = with_half(mean_energy(telling(energies)), joules)
         counts = (str(len(group)), str(len(good)))
         rows.append((workload, device, *counts, latency, net, str(flagged)))
     columns = ("workload", "device", "runs", "ok", "p50", "net energy per inference", "with flags")
