@@ -63,12 +63,14 @@ export class Workloads {
   }
 }
 
+const IN_DOUBT = "good, figures in doubt";
+
 /** Return the state of a workload; one that fails keeps failing while it tries again. */
 function stateOf(one) {
   if (one.isGone) return "not known";
   if (one.failures > 0) return one.active_run ? "failing, runs again" : "failing";
   if (one.active_run) return "running";
-  if (one.last_good) return one.last_good.quality?.length > 0 ? "good, figures in doubt" : "good";
+  if (one.last_good) return one.last_good.quality?.length > 0 ? IN_DOUBT : "good";
   return one.runs.skipped ? "skipped" : "no run yet";
 }
 
@@ -94,7 +96,7 @@ function line(one) {
     [
       one.workload,
       one.device,
-      state.endsWith("doubt") ? [state, " ", ...marks(good.quality)] : state,
+      state === IN_DOUBT ? [state, " ", ...marks(good.quality)] : state,
       good ? [make("a", { href }, "")] : "none yet",
       seconds(good?.p50_seconds),
       // Where an inference is one unit, its energy is not told twice.
