@@ -195,6 +195,10 @@ def test_blind_detector_is_wrong_at_every_precision(folder):
     for precision in ("fp32", "fp16", "bf16", "int8"):
         found = compare(known.expected, blind, precision, known.rounded)
         assert found.relative_error < 0.05
+        if precision in ("bf16", "int8") and found.channels.judged == 0:
+            # No score moves by three steps of so coarse a precision. That is never called good.
+            assert found.verdict == "unjudged"
+            continue
         assert found.verdict == "wrong"
         if precision in ("fp32", "fp16"):  # coarser ones may leave a score unjudged
             assert found.channels.wrong_channels == ("output 1: 4-9",)
