@@ -489,7 +489,7 @@ UNCUT = {
         ),
         "first",
     ),
-    "open shape": (one("Relu", (1, 16, "height", 16)), "--shape x:"),
+    "open shape": (one("Relu", (1, 16, "height", 16)), "--shape x:1x16x?x16"),
     "no work": (one("Reshape", IMAGE, {"s": axes(1, 1, 64, 64)}), "no work"),
     "sparse weights": (sparse(), "sparse weights"),
     "wide input": (one("Relu", (1, 16, 8192, 1024)), "larger than 256 MiB: give a smaller --shape"),

@@ -185,7 +185,7 @@ def test_interrupt_keeps_the_finished_rounds_and_a_whole_result(place, has_whole
         (("resnet50", "--simulate", "--layers"), 2, "--layers is for a real accelerator"),
         (("resnet50", "--simulate", "--inputs", "a.npy"), 2, "computes no outputs"),
         (("resnet50", "--simulate", "--backend", "tensorrt"), 2, "a back-end of its own"),
-        (("resnet50", "--simulate", "--cut", "parts"), 2, "no pace of parts"),
+        (("resnet50", "--simulate", "--cut", "parts"), 2, "cannot run a model in two parts"),
         (
             ("builtin:mobilenet", "--cut", "parts"),
             1,

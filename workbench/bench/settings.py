@@ -197,7 +197,9 @@ def _check_paces(settings: BenchSettings) -> None:
     if settings.inputs is not None:
         raise UsageError("a simulated accelerator computes no outputs", "leave --inputs out")
     if settings.cut is not None:
-        raise UsageError("a simulated accelerator has no pace of parts", "leave --cut out")
+        raise UsageError(
+            "a simulated accelerator cannot run a model in two parts", "leave --cut out"
+        )
     if settings.layers or settings.lock_in_seconds:
         name = "--layers" if settings.layers else "--lock-in"
         raise UsageError(f"{name} is for a real accelerator", f"leave {name} or --simulate out")

@@ -21,6 +21,7 @@ from ...parsers.values import some_of
 from ..results.document import Block, Heading, Table, Text, print_document
 from ..results.records import BODY, HEAD
 from .equality import COMPARED_INPUTS, differences
+from .judge import proposed_shape
 from .rewrites import Rewrite, rewrite_of
 from .rules import Inspection, JudgedNode
 
@@ -213,7 +214,7 @@ def _require_cuttable(path: Path, graph: Graph) -> None:
     for tensor in inputs:
         if not tensor.is_fixed:
             what = f"{path} cannot be cut: input {tensor.name} has an open shape"
-            raise UserError(what, f"fix it: --shape {tensor.name}:1x3x640x640")
+            raise UserError(what, f"fix it: {proposed_shape(tensor)}")
     if sum(tensor.size_bytes or 0 for tensor in inputs) > _MOST_INPUT_BYTES:
         what = f"{path} cannot be cut: its inputs are larger than 256 MiB"
         raise UserError(what, "give a smaller --shape")

@@ -435,10 +435,10 @@ def _notes(
 def _open_input(tensor: Tensor) -> str:
     """Return the note on an input whose shape is open, with the option that fixes it."""
     lengths = ", ".join(lengths_in_words(tensor))
-    return f"input {tensor.name} is open: [{lengths}]; fix it: {_proposal(tensor)}"
+    return f"input {tensor.name} is open: [{lengths}]; fix it: {proposed_shape(tensor)}"
 
 
-def _proposal(tensor: Tensor) -> str:
+def proposed_shape(tensor: Tensor) -> str:
     """Return the option that fixes an open input, with ``?`` for lengths only the user knows."""
     lengths: list[int | str] = []
     for axis in range(tensor.rank or 0):
@@ -450,7 +450,7 @@ def _proposal(tensor: Tensor) -> str:
 def _shape_remedy(graph: Graph) -> str | None:
     """Return the options that fix all open inputs; None if every input is fixed."""
     tensors = [graph.tensor(name) for name in graph.inputs]
-    return " ".join([_proposal(tensor) for tensor in tensors if not tensor.is_fixed]) or None
+    return " ".join([proposed_shape(tensor) for tensor in tensors if not tensor.is_fixed]) or None
 
 
 def _int8_notes(on_dla: Sequence[JudgedNode]) -> Iterator[str]:
