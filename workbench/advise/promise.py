@@ -25,6 +25,7 @@ def promise_of(problem: Problem, choices: Choices, best: Evaluation) -> Promise:
             source=str(Path(choice.source.path).absolute()),
         )
         models.append(model)
+    cells = enumerate(best.placement)
     frames_per_second = max(demand.rate_per_second for demand in problem.demands)
     watts = _watts(problem, choices, best)
     return Promise(
@@ -33,6 +34,7 @@ def promise_of(problem: Problem, choices: Choices, best: Evaluation) -> Promise:
         frames_per_second=frames_per_second,
         loads=_loads(problem, choices, best),
         joules_per_frame=watts and watts.times(1 / frames_per_second),
+        simulated=any(choices.at(cell).source.result.is_simulated for cell in cells),
     )
 
 

@@ -62,4 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.output.mkdir(parents=True, exist_ok=True)
         with open_output(arguments.output / PROMISE_FILE) as output:
             output.write(advice.promise.model_dump_json(exclude_none=True, indent=2) + "\n")
+        where = printable(str(arguments.output))
+        words = f"wrote {where}/{PROMISE_FILE}; next: tegrascope verify {where} -- COMMAND"
+        print(words, file=sys.stderr)
     return GOOD if advice.chosen is not None else CHECK_SAYS_NO

@@ -28,6 +28,7 @@ class Promise(Record):
         frames_per_second: The highest rate of a model: each frame is an input of that one.
         loads: Mean loads by the names of telemetry: ``gpu``, and of each DLA core that is used.
         joules_per_frame: Of the whole module, with its idle power.
+        simulated: Whether one of the results is of a simulated accelerator.
     """
 
     schema_version: Literal[1] = 1
@@ -36,3 +37,4 @@ class Promise(Record):
     frames_per_second: PositiveFloat
     loads: dict[str, Figure] = {}
     joules_per_frame: Figure | None = None
+    simulated: bool = False
