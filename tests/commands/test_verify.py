@@ -12,7 +12,7 @@ from tegrascope.collectors.board.boards import find_rail_rule
 from tegrascope.collectors.simulator.board import JumpClock, SimulatedBoard, SimulatedKernel
 from tegrascope.collectors.simulator.physics import LoadBoard, board_model
 from tegrascope.daemon.measure.correlate import correlate
-from tegrascope.daemon.measure.report import Environment, Figure
+from tegrascope.daemon.measure.report import Environment, Figure, Span
 from tegrascope.daemon.measure.timeline import Timeline
 from tegrascope.daemon.measure.trace import RunTrace
 from tegrascope.parsers.errors import UserError
@@ -205,6 +205,25 @@ def test_pipeline_that_failed_keeps_nothing_for_certain(promise):
     found = hold_to(promise, promised_side(promise), failed, samples)
     assert {check.verdict for check in found.checks} == {"holds"}
     assert found.verdict == "undecided"
+    report, samples = measured({"gpu": 0.01})
+    failed = report.model_copy(update={"outcome": "failed"})
+    assert hold_to(promise, promised_side(promise), failed, samples).verdict == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("changes", "rate"),
+    [
+        ({"throughput_per_second": None}, "undecided"),
+        ({"quality": ("insufficient_samples",)}, "does_not_hold"),
+        ({"phases": {"steady": Span(begin_ns=0, end_ns=2000)}}, "undecided"),
+    ],
+)
+def test_run_without_frames_or_samples_breaks_no_figure(promise, changes, rate):
+    report, samples = measured({"dla0": 0.017, "gpu": 0.02}, rate=20.0)
+    unknown = report.model_copy(update=changes)
+    found = hold_to(promise, promised_side(promise), unknown, samples)
+    verdicts = {check.name: check.verdict for check in found.checks}
+    assert (verdicts["gpu_load"], verdicts["frame_rate"]) == ("undecided", rate)
 
 
 def test_promise_of_the_gpu_does_not_ask_for_a_dla(promise):
@@ -215,6 +234,15 @@ def test_promise_of_the_gpu_does_not_ask_for_a_dla(promise):
     assert side.device == "gpu"
     found = hold_to(on_gpu, side, *measured())
     assert [check.name for check in found.checks] == ["gpu_load", "frame_rate", "joules_per_frame"]
+
+
+def test_gpu_that_did_not_work_is_no_other_engine(promise):
+    loads = {"gpu": Figure.around(0.5, 0.002)}
+    models = (promise.models[0].model_copy(update={"device": "gpu"}),)
+    on_gpu = promise.model_copy(update={"models": models, "loads": loads})
+    found = hold_to(on_gpu, promised_side(on_gpu), *measured())
+    assert (found.verdict, found.reason.name) == ("does_not_hold", "accelerator")
+    assert "the work is done elsewhere" in found.reason.sentence
 
 
 def test_result_without_the_promised_model_is_refused(promise):
@@ -280,6 +308,7 @@ def test_verdicts_are_printed_beside_the_output_of_the_program(directory):
         *(directory, "--", sys.executable, "-c", program),
     )
     assert told.returncode == 3, told.stderr
+    assert "note: a simulated board does not show the load of the program" in told.stderr
     assert told.stdout.splitlines() == [f"frame {number}" for number in range(9)]
     lines = told.stderr.splitlines()
     assert lines[0] == "tegrascope: yolo on dla0: does not hold"
@@ -294,7 +323,7 @@ def test_uncounted_frames_and_no_telemetry_are_undecided(directory, tmp_path):
     told = execute("-c", _no_telemetry(tmp_path), directory, "--", "true")
     assert told.returncode == 4
     assert "undecided" in told.stderr
-    assert "note: no buffers are counted: fewer than two lines" in told.stderr
+    assert "note: no frames are counted: fewer than two lines of its output have" in told.stderr
     assert "note: no telemetry: " in told.stderr
 
 
@@ -311,12 +340,13 @@ def _no_telemetry(place: Path) -> Path:
         (["DIR"], 2, "no program is given"),
         (["DIR", "--gst", "infer", "--", "true"], 2, "--gst: options come before DIR"),
         (["--gst", "a", "--lines", "b", "DIR", "--", "true"], 2, "not allowed with"),
+        (["DIR/promise.json", "--", "/no/such/program"], 1, "/no/such/program was not found"),
         (["none", "--", "true"], 1, "tegrascope advise RESULT --rates NAME=30 -o DIR"),
         (["DIR", "--", "/no/such/program"], 1, "/no/such/program was not found"),
     ],
 )
 def test_slip_of_the_pen_is_one_line(words, status, said, directory):
-    told = execute(*(str(directory) if word == "DIR" else word for word in words))
+    told = execute(*(word.replace("DIR", str(directory)) for word in words))
     assert told.returncode == status
     (line,) = told.stderr.splitlines()
     assert said in line

@@ -202,7 +202,7 @@ def test_element_that_is_not_in_the_pipeline_is_said_and_the_program_measured(tm
     told = execute(*SIMULATED, "--gst", "infer", "--", *program)
     assert told.returncode == 0
     words = told.stderr.decode()
-    assert "no buffers are counted: there is no element infer: name one of: source, nv" in words
+    assert "no frames are counted: there is no element infer: name one of: source, nv" in words
     assert "inferences" not in words
 
 

@@ -170,7 +170,8 @@ class PrintedFrames:
         """Return the frames, without times of their own, or raise ``UserError``."""
         if self._begin_ns is None or not self._count:
             remedy = "have it print each frame, or every N frames, and flush its output"
-            raise UserError("fewer than two lines count frames", remedy)
+            what = "tegrascope: inferences=N" if self._text is None else self._text
+            raise UserError(f"fewer than two lines of its output have {what!r}", remedy)
         return Buffers(self._count, self._begin_ns, self._end_ns, array("q"), array("q"))
 
 
@@ -197,7 +198,7 @@ def _run_program(
         try:
             buffers = watch.buffers()
         except UserError as problem:
-            notes.append(f"no buffers are counted: {problem}")
+            notes.append(f"no frames are counted: {problem}")
     if tally.unknown is not None:
         notes.append(f"{tally.unknown}=N is not counted: it is another unit than --unit")
     outcome, reason = _outcome(ended)
@@ -512,7 +513,10 @@ EXAMPLE = (
 def add_telemetry(option: Options) -> None:
     """Add the options of the telemetry that is read in this process."""
     option("-c, --config FILE", "its telemetry, and the workload's")
-    option("--telemetry SOURCE", "tegrastats (default), simulator, … as in the file")
+    option(
+        "--telemetry SOURCE",
+        "tegrastats (default), simulator, or another of a configuration",
+    )
     option("--interval SECONDS", "between samples (0.103)")
 
 

@@ -46,6 +46,9 @@ from .execute import (
 LIMIT = 0.05
 # From here on the time of a frame on its accelerator is that of another engine.
 _OTHER_ENGINE = 0.1
+_SHORTEST_SECONDS = 1.0
+# Below this share of the promised time of a frame, an accelerator does other work or none.
+_AT_WORK = 0.1
 # A run that needs a hundred times as long is no advice.
 _MUCH = 10.0
 # The load of so many equal parts of the window gives the interval of its mean.
@@ -97,13 +100,13 @@ class Verification(Record):
 
     @property
     def verdict(self) -> Kept:
-        """The worst verdict; a pipeline that failed keeps nothing for certain."""
+        """The worst verdict; a pipeline that failed decides nothing."""
         verdicts = {check.verdict for check in self.checks}
+        if self.run.outcome == "failed":
+            return "undecided"
         if "does_not_hold" in verdicts:
             return "does_not_hold"
-        if "undecided" in verdicts or self.run.outcome == "failed":
-            return "undecided"
-        return "holds"
+        return "undecided" if "undecided" in verdicts else "holds"
 
 
 def hold_to(promise: Promise, promised: Side, run: RunReport, samples: WindowSlice) -> Verification:
@@ -176,13 +179,18 @@ def _core_checks(promise: Promise, worked: Mapping[str, bool | None]) -> Iterato
 def _figure_checks(
     promise: Promise, run: RunReport, loads: Mapping[str, Figure]
 ) -> Iterator[PromiseCheck]:
-    """Yield whether GPU load, frame rate and energy per frame are as promised."""
-    yield _check("gpu_load", promise.loads.get("gpu"), loads.get("gpu"), percent)
-    frames = None
-    if run.throughput_per_second is not None:
+    """Yield whether GPU load, frame rate and energy per frame are as promised.
+
+    A run without frames, or shorter than a second, may be of another program: it decides nothing.
+    """
+    frames, gpu_load, length = None, None, run.phases["steady"].seconds
+    if run.throughput_per_second is not None and length >= _SHORTEST_SECONDS:
+        if "insufficient_samples" not in run.quality:
+            gpu_load = loads.get("gpu")
         # An edge of the window may cut a frame.
-        cut = run.batch / run.phases["steady"].seconds
+        cut = run.batch / length
         frames = Figure.around(run.throughput_per_second, cut)
+    yield _check("gpu_load", promise.loads.get("gpu"), gpu_load, percent)
     yield _check("frame_rate", Figure.around(promise.frames_per_second, 0.0), frames, rate)
     energy = energy_of(run, "gross")
     per_frame = None if energy is None else energy.times(1 / run.batch)
@@ -271,6 +279,12 @@ def _of_the_engine(
             continue
         busy = loads[name].times(1 / frames.value)
         expected = promise.loads[name].times(1 / promise.frames_per_second)
+        if busy.value < _AT_WORK * expected.value:
+            sentence = (
+                f"a frame keeps {device} busy for {seconds(busy.value)}, promised"
+                f" {seconds(expected.value)}: the work is done elsewhere"
+            )
+            return Cause(name="accelerator", certainty="known_direction", sentence=sentence)
         margin = _OTHER_ENGINE * expected.value
         if judge_promise(subtract(busy, expected), margin) == "does_not_hold":
             sentence = (
@@ -296,7 +310,11 @@ def add(option: Options) -> None:
     option.parser.set_defaults(unit=None, inferences=None)
     frames = option.one_of()
     frames("--gst ELEMENT", "a frame is a buffer of this element of a GStreamer pipeline")
-    frames("--lines TEXT", "a frame is a line of its output with this text (default: counts in it)")
+    frames(
+        "--lines TEXT",
+        "a frame is a line of its output with this text (default: a line"
+        " tegrascope: inferences=N is N frames)",
+    )
     option("--batch N", "inputs of a frame that is counted (default: 1)", default=1)
     option(
         "--baseline SECONDS",
@@ -390,6 +408,8 @@ def verify(
     assert span is not None
     found = hold_to(promise, promised, report, session.timeline.cut(span.begin_ns, span.end_ns))
     notes = list(window.notes)
+    if report.environment.simulated:
+        notes.append("a simulated board does not show the load of the program")
     if report.telemetry is None:
         notes.append(f"no telemetry: {session.why() or 'no sample came in time'}")
     if report.reason is not None:

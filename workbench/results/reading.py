@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from ...collectors.paths import is_directory
+from ...collectors.paths import is_directory, is_file
 from ...daemon.measure.report import RunReport
 from ...parsers.errors import UserError
 from ...parsers.records import Record
@@ -61,10 +61,14 @@ def validated(kind: type[Kind], text: str, where: str, writer: str = "of another
         ) from None
 
 
-def read_promise(directory: Path) -> Promise:
-    """Read the promise that ``advise -o`` wrote into a directory, or raise ``UserError``."""
+def read_promise(given: Path) -> Promise:
+    """Read the promise that ``advise -o`` wrote, by its directory or its file.
+
+    Raises:
+        UserError: It cannot be read.
+    """
     remedy = "write one: tegrascope advise RESULT --rates NAME=30 -o DIR"
-    path, text, _ = _document(directory / PROMISE_FILE, remedy)
+    path, text, _ = _document(given if is_file(given) else given / PROMISE_FILE, remedy)
     return validated(Promise, text, str(path))
 
 
