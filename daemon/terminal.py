@@ -1,10 +1,12 @@
 """The terminal of all commands: exit status, output, tables, progress, and waiting times."""
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from ..collectors.paths import is_file
 from ..parsers.values import printable
@@ -33,7 +35,7 @@ def open_standard_streams() -> bool:
     """Give each closed standard stream the null device; return whether errors can be seen.
 
     A supervisor may close them. Otherwise a socket or the database would get their numbers, and
-    whatever is printed would be written into it.
+    whatever is printed would be written into it. Standard error ends no work: see ``_Words``.
     """
     for descriptor in (0, 1, 2):
         try:
@@ -48,7 +50,26 @@ def open_standard_streams() -> bool:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - as long as the process
+    if sys.stderr is sys.__stderr__:  # and not what a caller put in its place
+        words = io.BufferedWriter(_Words(2, "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(words, errors="backslashreplace", line_buffering=True)
     return can_see
+
+
+class _Words(io.FileIO):
+    """Standard error, where words that cannot be written any more are dropped.
+
+    Ctrl-C ends ``tee`` in ``tegrascope bench 2>&1 | tee log`` too, and a lost connection closes the
+    terminal. Neither may take what was measured along.
+    """
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes; take them as written if nobody can read them."""
+        try:
+            return super().write(data) or 0
+        except OSError:
+            discard(2)
+            return memoryview(data).nbytes
 
 
 def flush() -> None:

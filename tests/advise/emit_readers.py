@@ -4,6 +4,7 @@ import ast
 import ctypes
 import ctypes.util
 import importlib.util
+import os
 import shlex
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
@@ -101,7 +102,9 @@ def read_triton(path, schema) -> Any:
 
 
 def read_command(path) -> list[list[str]]:
-    """Read a script: the words of each line that is not a comment."""
+    """Read a script that can be run: the words of each line that is not a comment."""
+    assert path.read_text().startswith("#!/bin/sh\n#")
+    assert os.access(path, os.X_OK)
     lines = [shlex.split(line, comments=True) for line in path.read_text().splitlines()]
     return [words for words in lines if words]
 

@@ -1,6 +1,7 @@
 """Files that commands write: whole or not at all, and checked before the work for them."""
 
 import os
+import pty
 import stat
 import subprocess
 import sys
@@ -161,3 +162,35 @@ def test_bench_checks_its_files_before_it_measures(tmp_path, capsys):
     assert main(["bench", "resnet50", "--simulate", "-o", str(tmp_path)]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"tegrascope: {tmp_path}/result.json: Is a directory: ")
+
+
+SAYS = """
+import os, sys
+from tegrascope.daemon.terminal import open_standard_streams
+open_standard_streams()
+print("begins", file=sys.stderr, flush=True)
+sys.stdin.readline()
+for _ in range(3):
+    print("words", file=sys.stderr, flush=True)
+with open(sys.argv[1], "w") as file:
+    file.write(f"measured {sys.stderr.isatty()}")
+"""
+
+
+@pytest.mark.parametrize("kind", ["pipe", "terminal"])
+def test_work_goes_on_when_nobody_reads_its_words(tmp_path, kind):
+    if kind == "pipe":
+        reads, writes = os.pipe()
+    else:
+        reads, writes = pty.openpty()
+    command = [sys.executable, "-c", SAYS, str(tmp_path / "result")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=writes, start_new_session=True
+    ) as child:
+        os.close(writes)
+        assert os.read(reads, 6) == b"begins"
+        os.close(reads)
+        child.communicate(b"go\n", timeout=120)
+    assert child.returncode == 0
+    # The terminal is gone by then, and so no longer one.
+    assert (tmp_path / "result").read_text() == "measured False"

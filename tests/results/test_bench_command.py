@@ -163,6 +163,28 @@ def test_interrupt_keeps_the_finished_rounds_and_a_whole_result(place, has_whole
     assert result.models[0].rounds[-1].outcome == "cancelled"
 
 
+@pytest.mark.usefixtures("simulated")
+def test_interrupt_that_also_ends_the_reader_of_its_words_keeps_the_rounds(place):
+    """As Ctrl-C in ``tegrascope bench 2>&1 | tee log`` does."""
+    command = (sys.executable, "-m", "tegrascope", "bench", "builtin:resnet50", "--simulate")
+    with subprocess.Popen(
+        [*command, *BRIEF[:-1], "40", "--state-dir", str(place), "-o", str(place / "tee")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        for line in child.stdout:
+            if "round 2 of 40 on gpu" in line:
+                break
+        child.stdout.close()
+        os.killpg(child.pid, signal.SIGINT)
+        child.wait(timeout=120)
+    result = BenchResult.model_validate_json((place / "tee/result.json").read_text())
+    assert result.is_partial
+    assert len(result.models[0].counted) >= 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [

@@ -87,7 +87,7 @@ def test_interrupted_bench_keeps_what_is_known(tmp_path):
 
     result, asked = run(tmp_path, "gpu ms=3", "dla0 ms=17", display=Interrupt())
     assert (result.looks.taken, result.looks.is_early) == (0, False)
-    assert result.looks.sentence.startswith("interrupted after look 0 of 3")
+    assert result.looks.sentence.startswith("interrupted after 0 of 3 looks")
     assert [one.rounds for one in result.accelerators] == [2, 2]
     assert all(one.latency_seconds is not None for one in result.accelerators)
     assert asked.until_ratio == result.looks.until_ratio
@@ -100,7 +100,7 @@ def test_table_says_after_which_look_it_stopped(tmp_path, capsys):
     )
     print_result(whole)
     printed = " ".join(capsys.readouterr().out.split())
-    assert "stopped after look 1 of 3; latency answered after" in printed
+    assert "stopped after 1 of 3 looks at the rounds; latency answered after" in printed
     assert "each interval is one of 99 %" in printed
 
 
@@ -133,4 +133,5 @@ def test_goal_that_was_answered_may_become_open_again():
     assert watch.look([known], 220.0)
     looks = watch.record(0.01, was_cancelled=False)
     assert (looks.answered_seconds, looks.is_early) == ({"latency": 220.0}, False)
-    assert looks.sentence.startswith("3 of 3 looks were taken; latency answered after 3 min 40 s")
+    said = "all 3 looks at the rounds were taken; latency answered after 3 min 40 s"
+    assert looks.sentence.startswith(said)

@@ -514,10 +514,10 @@ def _result_lines(advice: Advice) -> Iterator[str]:
         if gpu.used > 1:
             words += f", infeasible: {percent(gpu.used)} of the tightest limit"
         yield words
-    yield (
-        f"{advice.placements} placements, {advice.evaluated} evaluated, the others proven"
-        " infeasible"
-    )
+    words = f"{advice.evaluated} of {advice.placements} placements were evaluated"
+    if advice.evaluated < advice.placements:
+        words += "; the others exceed a limit with their first models alone"
+    yield words
 
 
 def _basis_lines(advice: Advice) -> Iterator[str]:

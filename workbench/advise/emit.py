@@ -143,13 +143,14 @@ def emit(
                 continue
             placed = _placed(chosen.name, option, directory, models)
             _check(placed, target)
-            files |= _WRITERS[target](placed)
+            for path, text in _WRITERS[target](placed).items():
+                files[path] = f"#!/bin/sh\n{text}" if path.suffix == ".sh" else text
             if placed.scales is not None and target != "ultralytics":
                 files[placed.scales] = _scales_of(placed)
     try:
         for path, text in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, text.encode())
+            write_atomic(path, text.encode(), 0o777 if path.suffix == ".sh" else 0o666)
     except OSError as error:
         raise unwritable(directory, error) from None
     return list(files)

@@ -283,7 +283,7 @@ def _describe(rule: Rule, values: tuple[Value, ...] | None, op: str) -> str:
         return op
     wrong = list(dict.fromkeys(value for value in values if not rule.accepts((value,))))
     words = list(map(_word, wrong or values))
-    return f"{rule.measure.replace('_', ' ')} {_first(words, _LONGEST_WORDS, ' ')}"
+    return f"{rule.measure.replace('_', ' ')}: {_first(words, _LONGEST_WORDS, ' ')}"
 
 
 def _first(words: Sequence[str], most: int, joint: str) -> str:

@@ -105,7 +105,7 @@ def state_of(goal: GoalResult) -> str:
     """Return what is known of a goal between two looks, in a few words."""
     if goal.winner is not None:
         return f"{goal.goal}: {goal.winner} is ahead"
-    if goal.precision_ratio is None:
+    if goal.precision_ratio is None or goal.precision_ratio > 1:
         return f"{goal.goal} not known yet"
     return f"{goal.goal} {half_of(Figure.around(1.0, goal.precision_ratio))}"
 
@@ -122,8 +122,8 @@ class Watch:
     >>> watch.look([latency, energy.model_copy(update={"winner": "gpu"})], 118.0)
     True
     >>> watch.record(0.03, was_cancelled=False).sentence
-    'stopped after look 2 of 3; latency answered after 18 s, energy after 1 min 58 s; \
-each interval is one of 97 %, so that all looks together keep 95 %'
+    'stopped after 2 of 3 looks at the rounds; latency answered after 18 s, energy after 1 min \
+58 s; each interval is one of 97 %, so that all looks together keep 95 %'
     """
 
     until_ratio: float
@@ -147,11 +147,11 @@ each interval is one of 97 %, so that all looks together keep 95 %'
         """Return what the result says of the looks; ``doubt`` is that of its intervals."""
         planned = len(SPENDING)
         is_early = self.is_over and self.taken < planned
-        words = [f"{self.taken} of {planned} looks were taken"]
+        words = [f"all {planned} looks at the rounds were taken"]
         if was_cancelled:
-            words = [f"interrupted after look {self.taken} of {planned}"]
+            words = [f"interrupted after {self.taken} of {planned} looks at the rounds"]
         elif is_early:
-            words = [f"stopped after look {self.taken} of {planned}"]
+            words = [f"stopped after {self.taken} of {planned} looks at the rounds"]
         answered: list[str] = []
         for name, after in self.answered_seconds.items():
             verb = "" if answered else "answered "
