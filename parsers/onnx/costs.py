@@ -37,6 +37,7 @@ class OperatorCost(Record):
     flops: int | None = None
     input_flops: int | None = None
     data_inputs: int | None = None
+    fuses: bool = False
     moves: Literal["nothing", "picked"] | None = None
 
 
@@ -58,6 +59,59 @@ class NodeCost(Record):
     output_bytes: NonNegativeInt | None = None
     moved_bytes: NonNegativeInt | None = None
     flops_per_byte: NonNegativeFloat | None = None
+
+
+class ModelWork(Record):
+    """Work of a model per inference, as an engine does it.
+
+    Attributes:
+        flops: Sum over the nodes that have a figure.
+        moved_bytes: Of the kernels, each of which reads its inputs and weights once and writes its
+            outputs once. None if a size is unknown.
+    """
+
+    flops: NonNegativeInt
+    moved_bytes: NonNegativeInt | None = None
+
+
+def model_work(graph: Graph, precision: CostPrecision) -> ModelWork:
+    """Count a model whose element-wise nodes run in the kernel of the node before them.
+
+    So TensorRT fuses them, on the GPU and on the DLA. The parts of a ``Concat`` are written where
+    the whole belongs, so it moves nothing.
+    """
+    work = 0
+    moved: list[int | None] = []
+    for node in graph.nodes:
+        if is_constant(graph, node):
+            continue
+        work += flops(graph, node) or 0
+        if node.op != "Concat":
+            moved += _moved(graph, node, precision)
+    kept = _size_of_all(map(graph.tensor, _fused_away(graph)), precision)
+    total = _sum(moved)
+    if total is not None and kept is not None:
+        total -= 2 * kept
+    return ModelWork(flops=work, moved_bytes=total)
+
+
+def _fused_away(graph: Graph) -> list[str]:
+    """Return the tensors that only pass from a node to an element-wise one in the same kernel."""
+    names = []
+    for node in graph.nodes:
+        if not _operator(node).fuses:
+            continue
+        latest: Node | None = None
+        for tensor in graph.varying_inputs(node):
+            maker = graph.maker(tensor.name)
+            if maker is None or maker.op == "Concat" or graph.sole_reader(maker) is not node:
+                continue
+            # A sum of two branches runs in the kernel of the later one.
+            if latest is None or maker.index > latest.index:
+                latest = maker
+        if latest is not None:
+            names += [name for name in latest.outputs if name in node.inputs]
+    return names
 
 
 def is_constant(graph: Graph, node: Node) -> bool:
