@@ -8,6 +8,7 @@ some flags withhold it. The limits of the flags are in ``quality.py``.
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...parsers import signals
 from ...parsers.inference.events import PhaseName, StageName
@@ -31,6 +32,7 @@ from .energy_report import (
     timing_of,
 )
 from .latency import distribution, throughput
+from .possible import limits_of, possible_of
 from .processes import foreign_gpu_load, other_processes
 from .report import (
     Distribution,
@@ -41,6 +43,7 @@ from .report import (
     Flag,
     Interval,
     LockInReport,
+    Possible,
     ProcessShare,
     RunReport,
     RunTelemetry,
@@ -49,6 +52,9 @@ from .report import (
 from .sensor import as_shown, follows_work, suspect_rail, update_seconds, updates
 from .trace import RunTrace
 from .utilization import telemetry
+
+if TYPE_CHECKING:
+    from ...parsers.onnx.costs import ModelWork
 
 
 def correlate(
@@ -63,6 +69,7 @@ def correlate(
     length_seconds: float = 0.0,
     in_flight: InFlight | None = None,
     second: WindowSlice | None = None,
+    model_work: "ModelWork | None" = None,
 ) -> RunReport:
     """Pair a run with the telemetry of its own window.
 
@@ -97,6 +104,7 @@ def correlate(
             only the run's own core is checked for work of others.
         second: Readings of the total rails at another interval than ``samples``, by the same names
             of columns and from the same time; they count if at least half of them are there.
+        model_work: Operations and bytes of an inference, if they are known.
     """
     raised = {*flags, *_flags_without_telemetry(trace, environment)}
     report = report_without_window(trace, environment, samples)
@@ -155,6 +163,16 @@ def correlate(
         run.readings, measured_phases, rule, divisor, timing, work_rhythm.beats, units, run.second
     )
     raised |= _flags_of_energy(measured)
+    possible: Possible | None = None
+    limits = limits_of(trace, environment)
+    if limits is not None:
+        per_second = work.completed / window.seconds
+        units_per_second = work.units_per_second(window)
+        possible, is_above = possible_of(
+            trace, limits, board, model_work, per_second, units_per_second
+        )
+        if is_above:
+            raised.add("above_bound")
     in_order = quality.in_order(raised)
 
     return report.model_copy(
@@ -167,6 +185,7 @@ def correlate(
             "stages": _stages_of(trace),
             "throughput_per_second": throughput(work.completed, trace.batch, window.seconds),
             "measuring_share": _measuring_share(trace, window),
+            "possible": possible,
             "telemetry": board,
             "deadline": deadline_report(
                 trace.deadline_seconds,

@@ -21,7 +21,7 @@ from ...parsers.inference.events import (
     StageName,
     UnitCount,
 )
-from ...parsers.inference.placement import Built
+from ...parsers.inference.placement import Built, Precision
 from ...parsers.records import Ratio, Record, without
 from ...parsers.values import Accelerator as Accelerator
 from ...parsers.values import Device as Device
@@ -56,6 +56,7 @@ Flag = Literal[
     "sensor_suspect",
     "times_assumed",
     "measuring_overhead",
+    "above_bound",
 ]
 CounterFault = Literal["stands_still", "runs_back", "jumps"]
 EnergyMethod = Literal["counter", "integral"]
@@ -396,6 +397,32 @@ class Energy(Record):
     phases: tuple[PhaseEnergy, ...] = ()
 
 
+class Possible(Record):
+    """How near a run came to the peaks of its accelerator and memory, at the measured clocks.
+
+    The peaks are those of ``parsers/peaks.toml``. A clock that is not known counts as its highest.
+
+    Attributes:
+        precision: The fastest in which a layer of the engine computes.
+        flops_per_second: Operations of the model, by its ONNX file, times the rate of inferences.
+        bytes_per_second: The least that the kernels of the model move, times that rate; of a server
+            that has ``weight_bytes`` those of each step.
+        bound: The peak that the run would meet first.
+        peak_ratio: Share of ``peak_flops_per_second``; ``None`` if not known or ``above_bound``.
+        bandwidth_ratio: Share of ``peak_bytes_per_second``, likewise.
+    """
+
+    precision: Precision | None = None
+    flops_per_second: NonNegativeFloat | None = None
+    bytes_per_second: NonNegativeFloat | None = None
+    flops_per_byte: NonNegativeFloat | None = None
+    peak_flops_per_second: PositiveFloat | None = None
+    peak_bytes_per_second: PositiveFloat | None = None
+    bound: Literal["compute", "memory"] | None = None
+    peak_ratio: Ratio | None = None
+    bandwidth_ratio: Ratio | None = None
+
+
 class Environment(Record):
     """Board, software and settings of a run; only runs of equal environments are comparable.
 
@@ -461,6 +488,7 @@ class RunReport(Record):
         process_peak_bytes: Peak resident memory of the worker; ``device_peak_bytes`` is on the
             device, if the back-end reports it.
         outputs: The last inference, against the engine's first run.
+        possible: Share of what the board can do, if its peaks and the work of the model are known.
         lock_in: Energy of a piece of work, for a run with on- and off-steps.
         overlapping_runs: Runs that loaded, built, warmed up or worked during this one's steady
             phase.
@@ -507,6 +535,7 @@ class RunReport(Record):
     device_peak_bytes: NonNegativeInt | None = None
     built: Built | None = None
     outputs: Outputs | None = None
+    possible: Possible | None = None
     telemetry: RunTelemetry | None = None
     energy: Energy | None = None
     lock_in: LockInReport | None = None

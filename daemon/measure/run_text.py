@@ -12,7 +12,7 @@ from ...parsers.inference.events import plural
 from ...parsers.inference.placement import PlacementVerdict
 from .figures import energy_of, joules_of, mean_watts
 from .quality import BUSY_RATIO
-from .report import Energy, Figure, Interval, RunReport
+from .report import Energy, Figure, Interval, Possible, RunReport
 
 T = TypeVar("T")
 
@@ -155,6 +155,28 @@ def placement_words(verdict: PlacementVerdict) -> str:
     return f"{_PLACES[verdict]} ({verdict})"
 
 
+SHARE_OF_POSSIBLE = "share of the possible"
+
+
+def possible_words(possible: Possible) -> str:
+    """Return the shares of peak and bandwidth, and which of them bounds the work.
+
+    >>> possible_words(Possible(precision="int8", peak_ratio=0.31, bandwidth_ratio=0.12,
+    ...                         flops_per_byte=83.4, bound="compute"))
+    '31.0 % of the int8 peak, 12.0 % of the memory bandwidth, 83.4 FLOP/B, bound by compute'
+    """
+    parts = []
+    if possible.peak_ratio is not None:
+        parts.append(f"{percent(possible.peak_ratio)} of the {possible.precision} peak")
+    if possible.bandwidth_ratio is not None:
+        parts.append(f"{percent(possible.bandwidth_ratio)} of the memory bandwidth")
+    if possible.flops_per_byte is not None:
+        parts.append(f"{digits(possible.flops_per_byte)} FLOP/B")
+    if possible.bound is not None:
+        parts.append(f"bound by {possible.bound}")
+    return ", ".join(parts)
+
+
 class Row(NamedTuple):
     """One fact of a run.
 
@@ -272,6 +294,8 @@ def _work_rows(report: RunReport) -> Iterator[Row]:
     if report.deadline is not None:
         limit = seconds(report.deadline.deadline_seconds)
         yield Row("missed deadlines", str(report.deadline.misses), f"over {limit}")
+    if report.possible is not None:
+        yield Row(SHARE_OF_POSSIBLE, possible_words(report.possible))
     if report.built is not None and report.built.placement.verdict != "unknown":
         yield Row("placement", placement_words(report.built.placement.verdict))
 

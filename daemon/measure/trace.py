@@ -86,6 +86,7 @@ class RunTrace:
             latency of the others is unknown, and so is whether sampling kept step with them.
         missed_inferences: Misses that the application counted, if it did not send all times.
         has_device_clock: False if the stages use the host's clock.
+        weight_bytes: Bytes of weights that a server reads for a token.
         throttle_events: Counted in the steady window; ``None`` leaves that to the telemetry.
         suspended_ns: Growth of CLOCK_BOOTTIME minus CLOCK_MONOTONIC from start to end.
         on_steps: Those of its ``pattern``, as an application did them; a worker's are found by its
@@ -132,6 +133,7 @@ class RunTrace:
     deadline_seconds: float | None = None
     missed_inferences: int | None = None
     has_device_clock: bool = True
+    weight_bytes: int | None = None
     throttle_events: int | None = None
     suspended_ns: int = 0
     pattern: Pattern | None = None

@@ -23,6 +23,7 @@ from ...parsers.errors import UserError
 from ...parsers.inference.events import (
     Counted,
     Inferences,
+    InputShape,
     Order,
     Phase,
     PhaseName,
@@ -35,6 +36,7 @@ from ...parsers.values import DLAS
 from ..export.snapshot import LiveState, Snapshot
 from ..measure.correlate import correlate, report_without_window
 from ..measure.energy_report import timing_of
+from ..measure.possible import limits_of
 from ..measure.report import Environment, RunReport, Span
 from ..measure.run_text import run_line
 from ..measure.running_energy import EnergyCounters
@@ -53,6 +55,7 @@ from .telemetry import (
 
 if TYPE_CHECKING:
     from ...collectors.processes.watch import ProcessWatch
+    from ...parsers.onnx.costs import ModelWork
 
 FAR_OFF_NS = 1 << 62
 _WAIT_SECONDS = 0.2
@@ -401,6 +404,27 @@ class Session:
             others=self.times.others(trace.run_id),
             environment=self.environment,
             in_flight=self.times.in_flight_seconds,
+            model_work=self._work_of(trace),
+        )
+
+    def _work_of(self, trace: RunTrace) -> "ModelWork | None":
+        """Return the work of an inference, where the board has a peak to compare it with."""
+        limits = limits_of(trace, self.environment)
+        if limits is None or limits.precision is None:
+            return None
+        if trace.model is None or trace.model_sha256 is None:
+            return None
+        # Only some boards need it; the daemon's memory is spared until then.
+        from ...collectors.backends.work import work_of
+
+        shapes = {name: InputShape(shape=shape) for name, shape in trace.input_shapes.items()}
+        return work_of(
+            trace.model,
+            trace.model_sha256,
+            self.model_directory,
+            trace.batch,
+            tuple(sorted(shapes.items())),
+            limits.precision,
         )
 
     def complete(self, trace: RunTrace, stopped: Callable[[], bool] = lambda: False) -> RunReport:
@@ -460,6 +484,7 @@ def begin_trace(job: Job, session: Session) -> RunTrace:
         model=workload.model_name,
         head=workload.head,
         has_device_clock=workload.device != "cpu",
+        weight_bytes=None if workload.server is None else workload.server.weight_bytes,
         batch=workload.batch,
         unit=workload.unit,
         process=workload.process,

@@ -66,6 +66,7 @@ class Server(ServerAccess):
         prompts: Sent in turn; and ``prompts_file`` has one per line.
         max_tokens: Most tokens of an answer.
         options: More keys of a request; one that is null is left out of it.
+        weight_bytes: Bytes of the weights that a token needs, for the share of the bandwidth.
         timeout: Longest time without output.
     """
 
@@ -75,6 +76,7 @@ class Server(ServerAccess):
     prompts_file: str | None = None
     max_tokens: PositiveInt = 128
     options: dict[str, Any] = {}
+    weight_bytes: PositiveInt | None = None
     timeout: PositiveSeconds = Field(60.0, le=3600)
 
 

@@ -3,13 +3,12 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
-from ...collectors.backends.base import input_shapes
-from ...collectors.models.files import find_model, read_graph_apart
-from ...parsers.inference.events import InputShape, Order
+from ...collectors.backends.work import graph_at
+from ...collectors.models.files import find_model
+from ...parsers.inference.events import InputShape
 from ...parsers.inference.layers import computes, ends_of_subgraph, names_in, names_marked
 from ...parsers.inference.placement import LayerAnswer
 from ...parsers.onnx.costs import CostPrecision, is_constant
@@ -89,27 +88,8 @@ def layers_with_work(
     ``directory`` has the built-in models, and ``shapes`` are those of inputs with open dimensions.
     It raises ``UserError`` if the model cannot be read.
     """
-    graph = _graph_of(find_model(model, directory), batch, tuple(sorted(shapes.items())))
+    graph = graph_at(find_model(model, directory), batch, tuple(sorted(shapes.items())))
     return with_work(graph, rows)
-
-
-# A benchmark asks once for each accelerator.
-@lru_cache(maxsize=1)
-def _graph_of(path: Path, batch: int, shapes: tuple[tuple[str, InputShape], ...]) -> Graph:
-    graph = read_graph_apart(path, {})
-    given = {}
-    has_open_batch = False
-    for name in graph.inputs:
-        shape = graph.tensor(name).shape or ()
-        given[name] = shape
-        if shape and not isinstance(shape[0], int):
-            has_open_batch = True
-    if not has_open_batch:
-        return graph
-    order = Order(
-        run_id="", backend="", device="gpu", model_directory="", batch=batch, shapes=dict(shapes)
-    )
-    return read_graph_apart(path, input_shapes(given, order))
 
 
 def with_work(graph: Graph, rows: Sequence[LayerRow]) -> tuple[LayerRow, ...]:

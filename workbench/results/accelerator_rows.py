@@ -8,6 +8,7 @@ from ...daemon.measure.report import LockInReport
 from ...daemon.measure.run_text import (
     ABOVE,
     ABSENT,
+    SHARE_OF_POSSIBLE,
     WHOLE,
     celsius,
     joules,
@@ -15,6 +16,7 @@ from ...daemon.measure.run_text import (
     percent,
     placement_words,
     points,
+    possible_words,
     rate,
     seconds,
     shown,
@@ -85,6 +87,7 @@ def _speed_cells(result: AcceleratorResult) -> dict[str, str]:
         "  body p50": shown(result.stages.get("body"), lambda span: seconds(span.p50_seconds)),
         "  head p50": shown(result.stages.get("head"), lambda span: seconds(span.p50_seconds)),
         "throughput": with_half(result.throughput_per_second, rate),
+        SHARE_OF_POSSIBLE: "" if result.possible is None else possible_words(result.possible),
     }
 
 

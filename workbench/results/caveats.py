@@ -114,6 +114,7 @@ _REMEDIES: Mapping[str, str] = {
     "fallback": "check the placement; with --fallback forbid the build names them",
     "outputs_changed": "engines build --again; if it comes back, suspect clocks, memory or a data"
     " race of a plug-in",
+    "above_bound": "check that the engine computes in the type that it was asked for",
     "overlapped": "run the benchmark alone",
     "baseline_disturbed": "stop the other programs, and run the benchmark alone",
     "sensor_suspect": "do not trust the readings of power; the report says why, and where there is"

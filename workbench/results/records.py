@@ -15,6 +15,7 @@ from ...daemon.measure.report import (
     Flag,
     Interval,
     LockInReport,
+    Possible,
     RunReport,
     Span,
 )
@@ -94,6 +95,7 @@ class AcceleratorResult(Record):
         profiled_inferences: Their number.
         gpu_freed: GPU load of this model on the GPU less that on this accelerator, as a ratio.
         log: The worker's last lines, where it failed.
+        possible: Share of what the board can do; its ratios and rates are means of the rounds.
         variation: Standard deviation over mean of the time of an inference, by the device's events
             if the back-end reports them.
         short_rounds: Those before ``rounds``, which tell of latency and throughput only.
@@ -132,6 +134,7 @@ class AcceleratorResult(Record):
     clocks: dict[str, ClockRange] = {}
     dla_active: dict[str, Ratio] = {}
     gpu_freed: Figure | None = None
+    possible: Possible | None = None
     hottest_zone: str | None = None
     hottest_celsius: float | None = None
     variation: NonNegativeFloat | None = None

@@ -30,6 +30,7 @@ from ...daemon.measure.report import (
     Flag,
     Interval,
     LockInReport,
+    Possible,
     RunReport,
     RunTelemetry,
     Span,
@@ -262,6 +263,7 @@ def summarise_accelerator(one: Measured, doubt: float = DOUBT) -> AcceleratorRes
         profiled_seconds=one.profiled_seconds,
         profiled_inferences=one.profiled_inferences,
         built=built,
+        possible=mean_possible(reports),
         cold_start_seconds=one.look.cold_start_seconds,
         process_peak_bytes=_largest(report.process_peak_bytes for report in reports),
         device_peak_bytes=_largest(report.device_peak_bytes for report in reports),
@@ -274,6 +276,19 @@ def summarise_accelerator(one: Measured, doubt: float = DOUBT) -> AcceleratorRes
         flags=_flags(one, reports, is_steady),
         foreign_dla_processes=foreign_processes(reports),
     )
+
+
+def mean_possible(reports: Sequence[RunReport]) -> Possible | None:
+    """Return the share of the possible of all rounds; a figure that one round lacks is ``None``."""
+    shares = present(report.possible for report in reports)
+    if not shares or len(shares) < len(reports):
+        return None
+    means: dict[str, float | None] = {}
+    for name in Possible.model_fields:
+        values = [getattr(share, name) for share in shares]
+        if name not in ("precision", "bound"):
+            means[name] = None if None in values else statistics.fmean(values)
+    return shares[-1].model_copy(update=means)
 
 
 def _wider(figures: dict[str, Any], rounds: int, doubt: float) -> dict[str, Any]:
