@@ -19,7 +19,14 @@ from pathlib import Path
 
 from ...parsers.dla import OWN_PREFIX, parse_trace_line
 from ...parsers.errors import ParseError, UserError
-from ..children.process import READ_SIZE, LineBuffer
+from ..children.process import LineBuffer
+from ..children.reader_program import (
+    CLIENT_SECONDS,
+    GATHER_SECONDS,
+    print_lines,
+    read_available,
+    run_reader,
+)
 from ..paths import is_directory
 from .tasks import DlaTasks
 
@@ -158,13 +165,6 @@ def _cannot(error: OSError) -> UserError:
     return UserError(what, "look at dmesg; is the kernel locked down?")
 
 
-# Exit status: there is nothing to trace on this machine, or this user may not.
-UNAVAILABLE = 3
-
-# Events this close to each other are read at once; this bounds their delay and our work.
-_GATHER_SECONDS = 0.02
-# A client that takes nothing for so long loses its connection. The kernel's buffer is full sooner.
-_CLIENT_SECONDS = 10.0
 # A task takes milliseconds; one whose end was lost must not keep the DLA powered.
 _IN_FLIGHT_NS = 2_000_000_000
 
@@ -211,7 +211,7 @@ def follow(
     every_seconds: float,
     firmware: FirmwareReader | None = None,
     now_ns: Callable[[], int] = time.monotonic_ns,
-    client_seconds: float = _CLIENT_SECONDS,
+    client_seconds: float = CLIENT_SECONDS,
 ) -> None:
     """Print events as they come, and a sign of life per period; raise UserError at their end.
 
@@ -228,7 +228,7 @@ def follow(
         if out in ready:
             return
         begin_ns = now_ns()
-        lines = buffer.feed(_read(pipe))
+        lines = buffer.feed(read_available(pipe))
         own = []
         if firmware is not None:
             firmware.take(lines)
@@ -236,41 +236,9 @@ def follow(
         if begin_ns >= alive_ns:
             own.append(f"alive at={_seconds(begin_ns)}")
             alive_ns = begin_ns + every_ns
-        _print(out, [*lines, *(f"{OWN_PREFIX}{text}" for text in own)], client_seconds)
+        print_lines(out, [*lines, *(f"{OWN_PREFIX}{text}" for text in own)], client_seconds)
         if lines:
-            time.sleep(_GATHER_SECONDS)
-
-
-def _read(pipe: int) -> bytes:
-    """Read all data that is available now."""
-    data = b""
-    while len(data) < 4 * READ_SIZE:
-        try:
-            more = os.read(pipe, READ_SIZE)
-        except BlockingIOError:
-            return data
-        if not more:
-            if data:  # the next reading reports the end
-                return data
-            raise UserError("the trace has ended", "nothing: it is begun again")
-        data += more
-    return data
-
-
-def _print(out: int, lines: Collection[str], client_seconds: float = _CLIENT_SECONDS) -> None:
-    rest = memoryview("".join(f"{line}\n" for line in lines).encode())
-    writable = select.poll()
-    writable.register(out, select.POLLOUT)
-    while rest:
-        try:
-            rest = rest[os.write(out, rest) :]
-        except BlockingIOError:
-            # This program holds the only trace, so a client that hangs must not keep it.
-            if not writable.poll(client_seconds * 1000):
-                what = f"the client reads nothing for {client_seconds:g} s"
-                raise UserError(
-                    what, "nothing: it is disconnected, and can connect again"
-                ) from None
+            time.sleep(GATHER_SECONDS)
 
 
 def _seconds(ns: int) -> str:
@@ -295,35 +263,21 @@ def main(
     asked = parser.parse_args(argv)
     if not 0.01 <= asked.every <= 60:
         parser.error("--every is 0.01 to 60 seconds")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
-    out = sys.stdout.fileno()
-    was_blocking = os.get_blocking(out)
-    os.set_blocking(out, False)
-    try:
+
+    def read(out: int) -> None:
         tracefs = find_tracefs(asked.root, system)
         with TraceInstance(tracefs, system=system, events=events) as instance:
             try:
                 cores = find_cores(asked.root)
-                _print(out, [f"{OWN_PREFIX}hello cores={','.join(map(str, cores))}"])
+                print_lines(out, [f"{OWN_PREFIX}hello cores={','.join(map(str, cores))}"])
                 every_ns = round(asked.every * 1e9)
                 firmware = FirmwareReader(asked.root, cores, every_ns) if asked.firmware else None
                 follow(instance.pipe, out, every_seconds=asked.every, firmware=firmware)
             finally:  # a second signal must not leave the instance behind
                 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                     signal.signal(number, signal.SIG_IGN)
-    except UserError as error:
-        # The journal has it as well, and a client that does not read is not waited for again.
-        with contextlib.suppress(OSError, UserError):
-            _print(out, [f"{OWN_PREFIX}unavailable {error}"], client_seconds=0.0)
-        print(f"dla trace: {error}", file=sys.stderr)
-        return UNAVAILABLE
-    except (BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
-        pass
-    finally:
-        with contextlib.suppress(OSError):  # the terminal's other programs share this setting
-            os.set_blocking(out, was_blocking)
-    return 0
+
+    return run_reader("dla trace", read, lambda error: f"{OWN_PREFIX}unavailable {error}")
 
 
 if __name__ == "__main__":

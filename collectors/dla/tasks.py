@@ -21,7 +21,7 @@ from ...parsers.dla import (
 from ...parsers.errors import ParseError
 from ...parsers.signals import Column, Signal
 from ..base import SYSTEM_CLOCK, Clock, LineSource
-from ..lines.companion import LineCompanion
+from ..lines.companion import SILENCE_SECONDS, LineCompanion
 
 MOST_STRETCHES = 1024
 
@@ -328,10 +328,6 @@ def _middle_ticks(event: Ended) -> int:
     Its begin is rounded to microseconds, so neighbours may seem to overlap.
     """
     return event.begin_ticks + (event.end_ticks - event.begin_ticks) // 2
-
-
-# The reader prints a sign of life every second, however idle the DLA.
-SILENCE_SECONDS = 5.0
 
 
 class DlaTraceCompanion(LineCompanion):

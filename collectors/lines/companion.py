@@ -10,6 +10,8 @@ from ..outages import OutageLog, failure_text
 _LOG = logging.getLogger(__name__)
 # After a fault in the source of a companion.
 _AGAIN_SECONDS = 10.0
+# A reader of root prints a sign of life every second, however little happens.
+SILENCE_SECONDS = 5.0
 
 
 class LineCompanion(ABC):

@@ -21,6 +21,7 @@ from ...collectors.base import (
 )
 from ...collectors.board.boards import find_rail_rule, is_tegra, read_board_facts
 from ...collectors.lines.collector import LineCollector, Opening
+from ...collectors.lines.companion import SILENCE_SECONDS
 from ...collectors.lines.program import ProcessSource, SocketLines
 from ...collectors.outages import OutageLog, failure_text
 from ...collectors.simulator.physics import LoadBoard
@@ -32,12 +33,12 @@ from ..export.snapshot import LiveState, SourceState
 from ..measure.report import Environment
 from ..measure.running_energy import EnergyCounters
 from ..measure.timeline import Timeline
-from ..settings.config import Config, Telemetry
+from ..settings.config import Config, RootTrace, Telemetry
 
 if TYPE_CHECKING:
     from ...collectors.processes.watch import ProcessWatch
 
-# On a kernel without these events each try is a unit that fails.
+# On a kernel without such a trace each try is a unit that fails.
 _LONGEST_TRACE_PAUSE_SECONDS = 300.0
 
 
@@ -136,28 +137,32 @@ def open_processes(telemetry: Telemetry, clock: Clock, live: LiveState) -> "Proc
 
 
 def _dla_trace(telemetry: Telemetry, clock: Clock) -> Companion:
-    from ...collectors.dla.tasks import SILENCE_SECONDS, DlaTraceCompanion
+    from ...collectors.dla.tasks import DlaTraceCompanion
     from ...collectors.processes.names import ProcessNames
 
     names = ProcessNames(clock=clock)
     settings = telemetry.dla_trace
+    return DlaTraceCompanion(
+        _root_lines(settings, DlaTraceCompanion.name, clock),
+        counter_hertz=settings.counter_hertz,
+        name_of=lambda task: names.name(task.process, task.thread),
+        clock=clock,
+    )
+
+
+def _root_lines(settings: RootTrace, name: str, clock: Clock) -> ProcessSource:
+    """Return the lines of a reader that runs as root, by its socket or its command."""
     kind, argv = ProcessSource, settings.command
     if settings.socket is not None:
         kind, argv = SocketLines, (str(settings.socket),)
     assert argv is not None
-    source = kind(
+    return kind(
         argv,
         interval_seconds=SILENCE_SECONDS,
-        name=DlaTraceCompanion.name,
+        name=name,
         clock=clock,
         silence_seconds=4 * SILENCE_SECONDS,
         backoff_seconds=(0.5, _LONGEST_TRACE_PAUSE_SECONDS),
-    )
-    return DlaTraceCompanion(
-        source,
-        counter_hertz=settings.counter_hertz,
-        name_of=lambda task: names.name(task.process, task.thread),
-        clock=clock,
     )
 
 

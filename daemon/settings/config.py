@@ -137,13 +137,11 @@ SourceName = Annotated[str, _one_of("source", SOURCES)]
 BackendName = Annotated[str, _one_of("back-end", sorted((*BACKENDS, WINDOW)))]
 
 
-class DlaTrace(Section):
-    """Lines of the DLA trace reader; off without ``command`` and ``socket``."""
+class RootTrace(Section):
+    """Lines of a reader that runs as root; off without ``command`` and ``socket``."""
 
     command: Command = Field(None, min_length=1)  # program and arguments that print them, as root
     socket: Path | None = None  # where a privileged unit prints them
-    # Rate of the architectural counter.
-    counter_hertz: float = Field(COUNTER_HERTZ, ge=1e6, le=1e10)
 
     @property
     def is_asked_for(self) -> bool:
@@ -151,10 +149,17 @@ class DlaTrace(Section):
         return self.command is not None or self.socket is not None
 
     @model_validator(mode="after")
-    def _is_one_thing(self) -> "DlaTrace":
+    def _is_one_thing(self) -> "RootTrace":
         if self.command is not None and self.socket is not None:
             raise ValueError("give command or socket, not both; with neither it is off")
         return self
+
+
+class DlaTrace(RootTrace):
+    """``telemetry.dla_trace:``, lines of the DLA trace reader."""
+
+    # Rate of the architectural counter.
+    counter_hertz: float = Field(COUNTER_HERTZ, ge=1e6, le=1e10)
 
 
 class Processes(Section):
