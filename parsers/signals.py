@@ -245,6 +245,9 @@ PROCESS_MEMORY = Signal("process.memory_bytes.{process}", weight=AT_MOMENT, dtyp
 PROCESS_GPU_MEMORY = Signal("process.gpu_memory_bytes.{process}", "tegra_process_gpu_memory_bytes", "GPU memory of the processes of a name by NVML; other: unknown, or one too many.", weight=AT_MOMENT, dtype="Int64", after="tegra_cpu_online", chart="GPU memory by process", legend="{{process}}")
 PROCESS_GPU_LOAD = Signal("process.gpu_load_ratio.{process}", "tegra_process_gpu_utilization_ratio", "Share of time in which the processes of a name computed on the GPU, by NVML, over about a second.", chart="GPU load by process", legend="{{process}}")
 DLA_TRACE_ERRORS = Signal("dla.trace.{reason}", "tegrascope_dla_trace_errors_total", "Irregular events in the DLA trace, by reason.", weight=COUNTED, dtype="Int64", after="tegrascope_root_fields_missing", chart="")
+# No board has confirmed these two, so no page and no dashboard draws them.
+PROCESS_GPU_CONTEXT = Signal("gpu.context_seconds.{process}", "tegra_process_gpu_context_seconds_total", "Time in which a context of the processes of a name was on the GPU, at work or not, by the driver's ring of context switches; other: unknown, or one too many. No board has confirmed it.", weight=COUNTED, after="tegra_process_gpu_utilization_ratio")
+GPU_TRACE_ERRORS = Signal("gpu.trace.{reason}", "tegrascope_gpu_trace_errors_total", "Entries of the ring of context switches that do not fit together, by reason. No board has confirmed it.", weight=COUNTED, dtype="Int64", after="tegrascope_dla_trace_errors_total")
 LATE_SECONDS = Signal("telemetry.late_seconds", "tegrascope_sample_late_seconds", "How much later than its line was printed the time of the newest sample may be; absent for a line that came alone and on time.", weight=AT_MOMENT, after="tegrascope_sample_timestamp_seconds")
 # fmt: on
 

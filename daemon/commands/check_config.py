@@ -103,7 +103,11 @@ def _missing(config: "Config") -> Iterator[str]:
             if problem is not None:
                 users.setdefault(problem, []).append(workload.name)
     telemetry = config.telemetry
-    sections = {telemetry.source: telemetry.settings, "dla_trace": telemetry.dla_trace}
+    sections = {
+        telemetry.source: telemetry.settings,
+        "dla_trace": telemetry.dla_trace,
+        "gpu_trace": telemetry.gpu_trace,
+    }
     for name, settings in sections.items():
         # The file may be for another machine: only a program that it names is looked for.
         if "command" in settings.model_fields_set:

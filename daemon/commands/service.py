@@ -27,6 +27,7 @@ _SETTINGS = {
 # Programs of root's units, by their modules.
 _HELPERS = {
     "tegrascope-dla-trace": "collectors.dla.reader",
+    "tegrascope-gpu-trace": "collectors.gpu.switch_reader",
     "tegrascope-power": "collectors.board.power",
 }
 _PROGRAM_SECONDS = 120.0

@@ -86,6 +86,13 @@ def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
         companions += [SysfsCompanion(root, clock=clock), RailCompanion(root, clock=clock)]
     if is_here and telemetry.dla_trace.is_asked_for:
         companions.append(_dla_trace(telemetry, clock))
+    if is_here and telemetry.gpu_trace.is_asked_for:
+        from ...collectors.gpu.contexts import GpuTraceCompanion
+        from ...collectors.processes.names import ProcessNames
+
+        source = _root_lines(telemetry.gpu_trace, GpuTraceCompanion.name, clock)
+        name_of = ProcessNames(clock=clock).name
+        companions.append(GpuTraceCompanion(source, name_of=name_of, clock=clock))
     board = root
     if board is None and is_here:
         board = Path("/")

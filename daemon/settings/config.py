@@ -190,6 +190,7 @@ class Telemetry(_Sources):
     # Prime-like, so that periodic work does not lock to it.
     interval: PositiveSeconds = Field(1.009, ge=0.01, le=60)
     dla_trace: DlaTrace = DlaTrace()
+    gpu_trace: RootTrace = RootTrace()  # time on the GPU by process; confirmed by no board
     processes: Processes | None = None  # CPU time and memory by process
     # Read kernel files with each line: auto (on a Jetson), true, false, or a directory for /.
     sysfs: bool | str = "auto"

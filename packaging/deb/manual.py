@@ -8,6 +8,7 @@ from unittest.mock import patch
 from tegrascope import __version__
 from tegrascope.collectors.board.power import main as power
 from tegrascope.collectors.dla.reader import main as dla_trace
+from tegrascope.collectors.gpu.switch_reader import main as gpu_trace
 from tegrascope.workbench.cli import main as tegrascope
 from tegrascope.workbench.commands import COMMANDS
 
@@ -58,6 +59,13 @@ def pages() -> dict[str, str]:
         main += f".SH TEGRASCOPE {command.upper()}\n" + help_of(tegrascope, command)
     reader = head("tegrascope-dla-trace", "print what the driver of the DLA traces, as root")
     reader += help_of(dla_trace).replace(dla_trace.__module__, "tegrascope\\-dla\\-trace")
+    switches = head("tegrascope-gpu-trace", "print how long each process was on the GPU, as root")
+    switches += help_of(gpu_trace).replace(gpu_trace.__module__, "tegrascope\\-gpu\\-trace")
     unit = head("tegrascope-power", "set power modes for clients, and restore them, as root")
     unit += help_of(power).replace(power.__module__, "tegrascope\\-power")
-    return {"tegrascope": main + FILES, "tegrascope-dla-trace": reader, "tegrascope-power": unit}
+    return {
+        "tegrascope": main + FILES,
+        "tegrascope-dla-trace": reader,
+        "tegrascope-gpu-trace": switches,
+        "tegrascope-power": unit,
+    }

@@ -568,7 +568,8 @@ def test_check_config_notes_what_the_machine_does_not_have(tmp_path, capsys):
     """Other users and machines may have it, so the file is good."""
     path = tmp_path / "t.yaml"
     path.write_text(
-        "telemetry: {tegrastats: {command: [/bin/none]}, dla_trace: {command: [/bin/none, x]}}\n"
+        "telemetry: {tegrastats: {command: [/bin/none]}, dla_trace: {command: [/bin/none, x]},"
+        " gpu_trace: {command: [/bin/none]}}\n"
         "workloads:\n"
         "- {name: a, model: 'builtin:resnet51', duration: 2m}\n"
         "- {name: b, command: [/bin/nosuch, x], device: gpu, duration: 2m}\n"
@@ -579,8 +580,8 @@ def test_check_config_notes_what_the_machine_does_not_have(tmp_path, capsys):
     assert notes[0].startswith("note: a: there is no builtin:resnet51; use builtin:mobilenet, ")
     assert notes[1:] == [
         "note: b: there is no program /bin/nosuch that this user can run",
-        "note: telemetry.tegrastats, telemetry.dla_trace: there is no program /bin/none that this"
-        " user can run",
+        "note: telemetry.tegrastats, telemetry.dla_trace, telemetry.gpu_trace: there is no program"
+        " /bin/none that this user can run",
     ]
 
 

@@ -501,6 +501,16 @@ def test_dla_trace_is_off_without_command_and_socket():
     assert "give command or socket, not both" in found
 
 
+def test_gpu_trace_is_off_without_command_and_socket():
+    assert not Config().telemetry.gpu_trace.is_asked_for
+    text = "telemetry: {source: %s, gpu_trace: {socket: /run/tegrascope/gpu-trace.sock}}"
+    here = parse_config(text % "tegrastats", Path("t.yaml")).telemetry
+    (companion,) = open_companions(here, SYSTEM_CLOCK)
+    assert (companion.name, companion.problem) == ("ctxsw", None)
+    played = parse_config(text % "simulator", Path("t.yaml")).telemetry
+    assert open_companions(played, SYSTEM_CLOCK) == []
+
+
 @pytest.mark.parametrize("value", ["auto", True, False, "/", "/srv/board"])
 def test_sysfs_is_a_switch_or_a_root(value):
     telemetry = Config.model_validate({"telemetry": {"sysfs": value}}).telemetry

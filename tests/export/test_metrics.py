@@ -30,6 +30,7 @@ from tegrascope.daemon.measure.report import (
     Utilization,
 )
 from tegrascope.daemon.settings.config import Limits
+from tegrascope.parsers import signals
 from tegrascope.parsers.inference.placement import Built, Placement
 from tegrascope.parsers.records import GpuSample, flatten
 from tegrascope.parsers.signals import SIGNALS
@@ -152,6 +153,8 @@ def full_state() -> LiveState:
                 "telemetry.late_seconds": 0.4,
                 "gpu.power_watts": 12.5,
                 "process.gpu_memory_bytes.detector": 2.0**30,
+                "gpu.context_seconds.detector": 1.5,
+                "gpu.trace.lost": 3.0,
             },
             processes=(ProcessUse("detector", 4.5, 0.5, 1 << 20, 1, 1000.0),),
             companions_up={"sysfs": True},
@@ -233,6 +236,15 @@ def test_trace_of_the_dla_has_series_next_to_those_of_tegrastats():
     assert found["tegrascope_dla_trace_errors_total{reason=lost}"] == 3
     later = series(live.snapshot, now_ns=200 * S)
     assert not any("ftrace" in name or "dla_tasks" in name for name in later)
+
+
+def test_time_on_the_gpu_by_process_says_that_no_board_has_confirmed_it():
+    found = series(full_state().snapshot)
+    assert found["tegra_process_gpu_context_seconds_total{process=detector}"] == 1.5
+    assert found["tegrascope_gpu_trace_errors_total{reason=lost}"] == 3
+    for row in (signals.PROCESS_GPU_CONTEXT, signals.GPU_TRACE_ERRORS):
+        assert "No board has confirmed it." in row.help
+        assert row.chart is None
 
 
 def test_a_gpu_with_memory_of_its_own_has_more():

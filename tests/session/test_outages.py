@@ -17,6 +17,7 @@ from tegrascope.collectors.base import Companion, Stamped, SystemClock
 from tegrascope.collectors.board.readers import KernelFile, Reading, Value
 from tegrascope.collectors.board.sysfs import RailCompanion, SysfsCompanion
 from tegrascope.collectors.dla.tasks import DlaTraceCompanion
+from tegrascope.collectors.gpu.contexts import GpuTraceCompanion
 from tegrascope.collectors.gpu.nvml import NvmlCompanion
 from tegrascope.collectors.lines.collector import LineCollector, TegrastatsCollector
 from tegrascope.collectors.outages import OutageLog
@@ -176,6 +177,14 @@ def with_odd_submitters(root: Path, clock: HandClock) -> Provoked:  # noqa: ARG0
     return DlaTraceCompanion(Lines(lines()), name_of=name_of, clock=clock), lambda: None
 
 
+def with_odd_contexts(root: Path, clock: HandClock) -> Provoked:  # noqa: ARG001
+    def name_of(pid: int) -> str:
+        raise RuntimeError(f"no name for {pid}")
+
+    lines = (f'{{"process_ns": {{"{pid}": 5}}}}' for pid in range(TIMES))
+    return GpuTraceCompanion(Lines(lines), name_of=name_of, clock=clock), lambda: None
+
+
 def without_receiver(root: Path, clock: HandClock) -> Provoked:  # noqa: ARG001
     export = OtlpExport(Otlp(endpoint="http://127.0.0.1:1"), lambda: LiveState(Snapshot()))
 
@@ -192,6 +201,7 @@ COMPANIONS = {
     SimulatedKernel: with_an_odd_board,
     NvmlCompanion: with_odd_gpu_processes,
     DlaTraceCompanion: with_odd_submitters,
+    GpuTraceCompanion: with_odd_contexts,
     OtlpExport: without_receiver,
 }
 
