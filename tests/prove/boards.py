@@ -263,6 +263,10 @@ def trace_of(tasks: int) -> str:
     return "\n".join(lines)
 
 
+SWITCHES = (
+    '{"span_ns": 1009000000, "process_ns": {"4711": 600000000, "4712": 390000000}, '
+    '"troubles": {}}\n'
+)
 TOOL = """case "$*" in
 doctor*) if [ -n "$FAKE_ROOT" ]; then cat {data}/root.json; else cat {data}/doctor.json; fi;;
 run*) exec sleep 60;;
@@ -310,6 +314,7 @@ SCRIPTS = {
     " start) echo active >{data}/unit;;"
     " stop) echo inactive >{data}/unit;; esac",
     "tegrascope-dla-trace": "cat {data}/trace.txt; sleep 0.3",
+    "tegrascope-gpu-trace": "cat {data}/switches.txt",
     "trtexec": 'for word in Dla Gpu; do echo "[V] ${{word}}Layer: Conv_0"; done\n'
     'for w in "$@"; do case "$w" in --exportLayerInfo=*) echo \'"LayerType": "DLA"\' '
     '>"${{w#*=}}";; esac; done',
@@ -325,6 +330,9 @@ def play(
     base, data = root / "board", root / "data"
     write_board(base, tree)
     (base / "sys/kernel/tracing/instances").mkdir(parents=True, exist_ok=True)
+    if name != "thor":
+        (base / "dev").mkdir(exist_ok=True)
+        (base / "dev/nvhost-ctxsw-gpu").touch()
     data.mkdir(parents=True)
     release = f"{kind.release[0]}.{kind.release[1]}"
     facts = {"module": "AGX Orin", "l4t": release, "jetpack": "6.2", "id": 1}
@@ -375,6 +383,7 @@ def play(
         "cudla.json": bench_of("dla0"),
         "load.json": bench_of("dla0"),
         "trace.txt": trace_of(50) + "\n",
+        "switches.txt": 5 * SWITCHES,
         "unit": "inactive\n",
     }.items():
         (data / file).write_text(text.rstrip("\n") + "\n", encoding="utf-8")

@@ -46,6 +46,7 @@ ONLY_ON = {
     "jetpack5_python": {"xavier"},
     "reboot_mode_refused": {"agx-orin"},
     "nvml_of_orin_gives_nothing": {"agx-orin", "orin-nx", "orin-nano"},
+    "gpu_switches": set(PLAYED) - {"thor"},
     "rail_labels": set(PLAYED) - {"thor"},
     "sensor_defaults": set(PLAYED) - {"thor"},
 }

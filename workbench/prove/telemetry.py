@@ -2,6 +2,7 @@
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -11,6 +12,7 @@ from ...collectors.board.boards import find_rail_rule
 from ...collectors.board.readers import clock_of
 from ...parsers import nvpmodel
 from ...parsers.errors import PIP_INSTALL, ParseError
+from ...parsers.nvgpu.use import ContextUse
 from ...parsers.records import Sample
 from ...parsers.signals import GPU_FREQUENCY
 from ...parsers.tegrastats import parse_line
@@ -41,6 +43,8 @@ _LATE_SECONDS, _MOVED_SECONDS = 0.05, 0.01
 # Half the interval of a second series beside lines of 103 ms.
 _LONGEST_READING_SECONDS = 0.04
 _UNCOUNTED = "nothing counted"
+# Of all time that contexts are on the GPU, since the first and the last line may be late.
+_MOST_SHARE = 1.02
 
 
 def samples(lines: Evidence) -> list[Sample]:
@@ -505,3 +509,21 @@ def package_installs(venv: Evidence) -> Decision:
     """The package's Python imports numpy, TensorRT and the CUDA binding."""
     words = venv.last_words[:120]
     return decide(venv.status == 0 and venv.has("^ok"), f"it printed: {words}")
+
+
+@CHECKS.needs("gpu_trace")
+def gpu_switches(trace: Evidence) -> Decision:
+    """Two programs that work at once are named, and have no more time than there is."""
+    span_ns = 0
+    process_ns: Counter[int] = Counter()
+    for line in trace.lines:
+        if line.startswith('{"span_ns'):
+            use = ContextUse.model_validate_json(line)
+            span_ns += use.span_ns
+            process_ns.update(use.process_ns)
+    if not process_ns:
+        return refuted(f"the reader printed {trace.last_words}")
+    unknown = process_ns.pop(0, 0) / span_ns
+    share = process_ns.total() / span_ns
+    because = f"{len(process_ns)} processes had {share:.0%} of the time, {unknown:.0%} is unknown"
+    return decide(len(process_ns) > 1 and share <= _MOST_SHARE, because)
