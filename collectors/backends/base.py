@@ -34,9 +34,14 @@ BUILDS = "builds the engine, which may take minutes"
 
 
 def device_stages(order: Order) -> tuple[StageName, ...]:
-    """Return the stages that an accelerator's own clock distinguishes."""
+    """Return the stages that an accelerator's own clock distinguishes.
+
+    Mapped memory is read and written while the device computes, so it has no stages of its own.
+    """
     computing: tuple[StageName, ...] = ("compute",) if order.head is None else ("body", "head")
-    return ("h2d", *computing, "d2h") if order.transfers else computing
+    if not order.transfers or order.memory == "mapped":
+        return computing
+    return ("h2d", *computing, "d2h")
 
 
 def check_pair(made: Mapping[str, str], read: Mapping[str, str]) -> None:
@@ -81,6 +86,7 @@ class Backend:
         times_layers: Whether ``profile`` can time each layer.
         runs_loadables: Whether it runs standalone loadables of a DLA, and nothing else.
         runs_heads: Whether it runs an order's body and head as one inference.
+        chooses_memory: Whether it takes the memory of inputs and outputs that an order names.
         builds: Whether ``build`` is called after ``load``, as a phase of its own.
         cold_start_ns: Parts of the cold start so far, by name. It is read after ``load``, ``build``
             and the first inference; new parts are taken out of the step that has just ended.
@@ -104,6 +110,7 @@ class Backend:
     times_layers: ClassVar[bool] = False
     runs_loadables: ClassVar[bool] = False
     runs_heads: ClassVar[bool] = False
+    chooses_memory: ClassVar[bool] = False
     builds: bool = False
     cold_start_ns: Mapping[str, int] = MappingProxyType({})
     built: Built | None = None
@@ -139,6 +146,19 @@ class Backend:
     @classmethod
     def check(cls, model: str, device: str, settings: InferenceSettings) -> None:
         """Raise ``UserError`` if it is known before a run that the back-end cannot carry it out."""
+
+    @classmethod
+    def memory_problem(cls, settings: InferenceSettings) -> str | None:
+        """Return why the back-end does not take the memory of these settings, if it does not."""
+        if settings.memory is None:
+            return None
+        if not cls.chooses_memory:
+            return "memory is for the back-end tensorrt: any other has buffers of its own"
+        if not settings.transfers:
+            return (
+                "memory is for inputs and outputs that are transferred: without transfers none is"
+            )
+        return None
 
     @classmethod
     def loads(cls, model: str, device: str, settings: InferenceSettings) -> Mapping[str, float]:  # noqa: ARG003

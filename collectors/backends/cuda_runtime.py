@@ -9,6 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -106,6 +107,36 @@ class Cuda:
         found = self.check(self.api.cudaGetDeviceProperties(0))
         name = found.name.partition(b"\0")[0].decode(errors="replace")
         return name, f"{found.major}.{found.minor}"
+
+    def is_integrated(self) -> bool:
+        """Return whether the device shares one memory with the host."""
+        return bool(self.check(self.api.cudaGetDeviceProperties(0)).integrated)
+
+    def hand_over(
+        self, address: int, size: int, stream: Any, *, to_device: bool
+    ) -> list[Callable[[], Any]]:
+        """Return the calls that give managed memory to the device, or back to the host.
+
+        Source:
+            "Effective Usage of Unified Memory on Tegra", CUDA for Tegra.
+        """
+        api = self.api
+        found = self.check(api.cudaGetDeviceProperties(0))
+        if not found.concurrentManagedAccess:
+            # Orin and earlier: the host must not touch it while the device owns it. Global, because
+            # TensorRT may use streams of its own too.
+            owner = api.cudaMemAttachGlobal if to_device else api.cudaMemAttachHost
+            return [partial(api.cudaStreamAttachMemAsync, stream, address, 0, owner)]
+        if found.integrated:
+            return []  # The hardware keeps it coherent, and it does not move.
+        if int(self.check(api.cudaRuntimeGetVersion())) < 13000:
+            device = 0 if to_device else api.cudaCpuDeviceId
+            return [partial(api.cudaMemPrefetchAsync, address, size, device, stream)]
+        kinds, place = api.cudaMemLocationType, api.cudaMemLocation()
+        place.type = kinds.cudaMemLocationTypeHost
+        if to_device:
+            place.type = kinds.cudaMemLocationTypeDevice
+        return [partial(api.cudaMemPrefetchAsync, address, size, place, 0, stream)]
 
     def versions(self) -> dict[str, str]:
         """Return the versions of cuda-python, of the runtime in it and of the driver."""

@@ -324,6 +324,7 @@ class Cudla(TensorRt):
     runs_loadables = True
     times_layers = False
     runs_heads = False
+    chooses_memory = False  # Only device memory is known to be registered with a DLA.
     slot_class = LoadableSlot
 
     def __init__(

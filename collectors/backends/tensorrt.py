@@ -121,6 +121,7 @@ class Slot:
         Whatever fails, what was made until then is released.
         """
         self._cuda, self._transfers = cuda, order.transfers
+        self._memory = order.memory or "copy"
         self._contexts = [part.context for part in parts]
         # The calls that compute, by stage.
         self._computing: dict[StageName, Callable[[], Any]] = {}
@@ -140,7 +141,7 @@ class Slot:
             spans = zip(self._events, self._events[1:], strict=False)
             self._elapsed = [partial(api.cudaEventElapsedTime, *ends) for ends in spans]
             self._bind(trt, parts, order, made)
-            self._run_once(self._copies(is_input=True))
+            self._run_once(self._moves(is_input=True))
             self._make_calls()
             self._resources = made.pop_all()
 
@@ -172,16 +173,29 @@ class Slot:
                 tensor.host_array()[...] = make_input(tensor.name, tensor.dtype.name, tensor.shape)
 
     def _allocate(self, tensor: BoundTensor, made: ExitStack, *, has_host: bool = True) -> None:
-        """Make the two buffers of a tensor, or that of the device alone, until ``made`` closes."""
-        api, check = self._cuda.api, self._cuda.check
-        tensor.on_device = int(check(api.cudaMalloc(max(1, tensor.size))))
-        made.callback(api.cudaFree, tensor.on_device)
-        if not has_host:
+        """Make the two buffers of a tensor, or that of the device alone, until ``made`` closes.
+
+        Mapped and managed memory is one buffer for both.
+        """
+        api, check, size = self._cuda.api, self._cuda.check, max(1, tensor.size)
+        if has_host:
+            self._tensors.append(tensor)
+        if has_host and self._memory == "mapped":
+            tensor.on_host = int(check(api.cudaHostAlloc(size, api.cudaHostAllocMapped)))
+            made.callback(api.cudaFreeHost, tensor.on_host)
+            tensor.on_device = int(check(api.cudaHostGetDevicePointer(tensor.on_host, 0)))
             return
-        self._tensors.append(tensor)
-        # Pinned, so that the device copies from and to it.
-        tensor.on_host = int(check(api.cudaHostAlloc(max(1, tensor.size), 0)))
-        made.callback(api.cudaFreeHost, tensor.on_host)
+        if has_host and self._memory != "copy":
+            tensor.on_device = int(check(api.cudaMallocManaged(size, api.cudaMemAttachGlobal)))
+            made.callback(api.cudaFree, tensor.on_device)
+            tensor.on_host = tensor.on_device
+            return
+        tensor.on_device = int(check(api.cudaMalloc(size)))
+        made.callback(api.cudaFree, tensor.on_device)
+        if has_host:
+            # Pinned, so that the device copies from and to it.
+            tensor.on_host = int(check(api.cudaHostAlloc(size, 0)))
+            made.callback(api.cudaFreeHost, tensor.on_host)
 
     def use_graph(self) -> None:
         """Launch inferences as a CUDA graph from now on, or keep on enqueuing and note why.
@@ -216,12 +230,12 @@ class Slot:
         for tensor in self._tensors:
             if tensor.is_input:
                 tensor.host_array()[...] = inputs[tensor.name]
-        self._run_once(self._copies(is_input=True))
+        self._run_once(self._moves(is_input=True))
 
     def outputs(self) -> "dict[str, NDArray[numpy.generic]]":
         """Return the outputs of the last inference."""
         if not self._transfers:
-            self._run_once(self._copies(is_input=False))
+            self._run_once(self._moves(is_input=False))
         return {t.name: t.host_array().copy() for t in self._tensors if not t.is_input}
 
     def close(self) -> None:
@@ -255,6 +269,7 @@ class Slot:
             if tensor.is_input:
                 context.set_input_shape(tensor.name, tensor.shape)
             context.set_tensor_address(tensor.name, tensor.on_device)
+        self._run_once(self._moves(is_input=True))
         for at in range(count + 1):
             self._enqueue(context)
             self._cuda.check(self._cuda.api.cudaStreamSynchronize(self._stream))
@@ -267,11 +282,13 @@ class Slot:
 
     def repeat(self, stage: StageName, count: int) -> Callable[[], None]:
         """Return a call that runs one stage so often; the device is done when it returns."""
-        if stage in self._computing:
-            calls = [self._computing[stage]]
-        else:
-            calls = self._copies(is_input=stage == "h2d")
-        return self._calls_of(calls * count)[0]
+        if stage not in self._computing:
+            return self._calls_of(self._moves(is_input=stage == "h2d") * count)[0]
+        calls = [self._computing[stage]] * count
+        if self._memory.startswith("managed"):
+            # The last inference gave it back to the host.
+            calls = [*self._moves(is_input=True), *calls]
+        return self._calls_of(calls)[0]
 
     def _make_calls(self) -> None:
         """Make the calls of an inference, with events and without."""
@@ -282,8 +299,8 @@ class Slot:
         names = [stage for stage in self._stages if stage not in ("h2d", "d2h")]
         self._computing = dict(zip(names, computing, strict=True))
         steps: list[Sequence[Callable[[], Any]]] = [[call] for call in computing]
-        if self._transfers:
-            steps = [self._copies(is_input=True), *steps, self._copies(is_input=False)]
+        if "h2d" in self._stages:
+            steps = [self._moves(is_input=True), *steps, self._moves(is_input=False)]
         begin, *ends = [partial(api.cudaEventRecord, one, self._stream) for one in self._events]
         calls: list[Callable[[], Any]] = []
         timed: list[Callable[[], Any]] = [begin]
@@ -324,8 +341,19 @@ class Slot:
 
         return infer, submit, wait
 
-    def _copies(self, *, is_input: bool) -> list[Callable[[], Any]]:
-        """Return the copies of all inputs to the device, or of all outputs from it."""
+    def _moves(self, *, is_input: bool) -> list[Callable[[], Any]]:
+        """Return the copies of all inputs to the device, or of all outputs from it.
+
+        Mapped memory has none. Managed memory is handed over instead, inputs and outputs alike.
+        """
+        if self._memory == "mapped":
+            return []
+        if self._memory != "copy":
+            calls: list[Callable[[], Any]] = []
+            for tensor in self._tensors:
+                given = (tensor.on_device, max(1, tensor.size), self._stream)
+                calls += self._cuda.hand_over(*given, to_device=is_input)
+            return calls
         api, kinds = self._cuda.api, self._cuda.api.cudaMemcpyKind
         copies: list[Callable[[], Any]] = []
         for tensor in self._tensors:
@@ -463,6 +491,7 @@ class TensorRt(Inferring):
     repeats_stages = True
     times_layers = True
     runs_heads = True
+    chooses_memory = True
     builds = True
     slot_class: ClassVar[type[Slot]] = Slot
 
@@ -512,6 +541,11 @@ class TensorRt(Inferring):
             raise self._no_dla(order.dla_core)
         with self._part("cuda_init"):
             self._cuda.initialise()
+        if order.memory == "managed" and not self._cuda.is_integrated():
+            raise UserError(
+                "this GPU has memory of its own, where managed memory is mostly slower than copies",
+                "use memory copy or mapped, or managed-anyway",
+            )
         self._free_bytes = self._cuda.free_bytes()
         self._plugin_parts = engine_cache.plugin_parts(order.plugins)
         load_plugins(self._trt, order.plugins)
@@ -558,7 +592,8 @@ class TensorRt(Inferring):
             context_bytes=size,
             has_cuda_graph=False,
             streams=order.streams,
-            has_transfers=order.transfers,
+            has_transfers=order.transfers and order.memory in (None, "copy"),
+            memory=order.memory or "copy",
         )
         self.infer = self.infer_timed = self._first_infer
         self.stages_ns = self.slots[0].stages_ns

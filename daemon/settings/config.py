@@ -343,6 +343,9 @@ class Workload(InferenceSettings, Section):
         for key in ("plugins", "layer_precisions"):
             if getattr(self, key) and not backend.uses_tensorrt:
                 raise ValueError(f"{key} are for TensorRT: backend: tensorrt or trtexec")
+        problem = backend.memory_problem(self)
+        if problem is not None:
+            raise ValueError(problem)
         if self.engine_capability == "dla_standalone" and not self.runs_loadable:
             raise ValueError("engine_capability: dla_standalone goes with backend: cudla")
         if self.device == "external" and self.model is not None:
@@ -411,6 +414,7 @@ class Workload(InferenceSettings, Section):
             "model": model,
             "backend": self.backend_in_force,
             "precision": self.precision,
+            "memory": self.memory,
             "unit": self.unit,
         }
         return {name: text for name, text in given.items() if text} | {"batch": str(self.batch)}

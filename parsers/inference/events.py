@@ -24,7 +24,7 @@ from ..errors import ParseError
 from ..records import Ratio, Record, without
 from .calibration import Method, Preprocess
 from .marks import NAME_PATTERN
-from .placement import Built, EngineCapability, Fallback, Precision, PrecisionConstraints
+from .placement import Built, EngineCapability, Fallback, Memory, Precision, PrecisionConstraints
 from .servers import CounterPage, Server
 
 PhaseName = Literal["load", "build", "warm_up", "baseline_before", "steady", "baseline_after"]
@@ -128,6 +128,9 @@ class InferenceSettings(BaseModel):
         streams: Inferences in flight at the same time.
         cuda_graph: Whether to launch as a CUDA graph if possible.
         transfers: Whether inputs and outputs are copied with each inference.
+        memory: That of inputs and outputs: ``copy`` between host and device, memory of the host
+            that is ``mapped``, or ``managed`` memory, which moves; ``managed-anyway`` also on a GPU
+            with memory of its own. ``None`` leaves it to the back-end.
         process: Priority and cores of the worker; an order with others needs another worker.
     """
 
@@ -147,6 +150,7 @@ class InferenceSettings(BaseModel):
     streams: PositiveInt = Field(1, le=1024)
     cuda_graph: bool = True
     transfers: bool = True
+    memory: Memory | None = None
     process: Process = Process()
 
 

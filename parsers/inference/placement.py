@@ -21,6 +21,7 @@ from .layers import computes, is_constant, is_reformat, read_layers
 Precision = Literal["fp32", "fp16", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Fallback = Literal["forbid", "allow", "require-pure"]
+Memory = Literal["copy", "mapped", "managed", "managed-anyway"]
 Int8Scales = Literal["calibrated", "dummy", "explicit"]
 EngineCapability = Literal["standard", "dla_standalone"]
 PrecisionConstraints = Literal["obey", "prefer"]
@@ -111,6 +112,8 @@ class Built(Record):
         build_seconds: Duration of the build, this time or earlier.
         circumstances: The machine during the build, this time or earlier.
         context_bytes: Device memory of one execution context.
+        has_transfers: Whether an inference copies its inputs and outputs.
+        memory: That of inputs and outputs, if the back-end has a choice.
         head_engine_key: The engine of the head, if the model is a body: all else is of the body,
             but for ``layer_types`` and ``notes``, which are of both.
     """
@@ -134,6 +137,7 @@ class Built(Record):
     why_no_graph: str | None = None
     streams: PositiveInt = 1
     has_transfers: bool | None = None
+    memory: Memory | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -629,6 +629,33 @@ def test_head_for_a_back_end_of_one_engine_is_refused(keys, words):
         parse_config(f"workloads: [{{name: w, head: h.onnx, {keys}}}]\n", Path("t"))
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "model: m.onnx, device: cpu",
+        "model: m.onnx, device: gpu, backend: trtexec",
+        "model: m.onnx, device: dla0, engine_capability: dla_standalone",
+        "model: resnet50, device: gpu, backend: simulated",
+        "command: [infer]",
+        "server: {url: 'http://127.0.0.1:1/v1', model: m}",
+    ],
+)
+def test_memory_for_a_back_end_with_buffers_of_its_own_is_refused(keys):
+    with pytest.raises(ConfigError, match="memory is for the back-end tensorrt"):
+        parse_config(f"workloads: [{{name: w, memory: copy, {keys}}}]\n", Path("t"))
+
+
+def test_memory_of_a_workload_goes_into_its_order_and_its_labels():
+    text = "workloads: [{name: w, model: m.onnx, device: gpu, memory: mapped}]\n"
+    [workload] = parse_config(text, Path("t")).workloads
+    assert make_order(Job(workload), Session()).memory == "mapped"
+    assert workload.labels["memory"] == "mapped"
+    with pytest.raises(ConfigError, match="memory is for inputs and outputs that are transferred"):
+        parse_config(text.replace("mapped", "mapped, transfers: false"), Path("t"))
+    with pytest.raises(ConfigError, match="memory"):
+        parse_config(text.replace("mapped", "pinned"), Path("t"))
+
+
 def test_plug_ins_are_for_tensorrt_alone():
     text = "workloads: [{{name: w, model: m.onnx, device: {}, plugins: [/a.so]}}]\n"
     assert parse_config(text.format("gpu"), Path("t")).workloads[0].plugins == ("/a.so",)

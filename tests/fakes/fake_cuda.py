@@ -53,11 +53,29 @@ class Handle:
         return self.address
 
 
+class cudaMemLocationType(enum.IntEnum):
+    """Where managed memory moves, from CUDA 13 on."""
+
+    cudaMemLocationTypeDevice = 1
+    cudaMemLocationTypeHost = 2
+
+
+class cudaMemLocation:
+    """A place of memory: a device by its number, or the host."""
+
+    type: Any = None
+    id = 0
+
+
 class Properties:
     """Of a device; the name is bytes of a fixed length, as the binding gives it."""
 
     name = b"Fake Orin\0\0\0"
     major, minor = 8, 7
+
+    def __init__(self, device: FakeDevice) -> None:
+        self.integrated = int(device.is_integrated)
+        self.concurrentManagedAccess = int(device.concurrent_managed_access)
 
 
 def make_cuda(device: FakeDevice, name: str = "cuda.bindings.runtime") -> types.ModuleType:
@@ -68,6 +86,12 @@ def make_cuda(device: FakeDevice, name: str = "cuda.bindings.runtime") -> types.
         cudaMemcpyKind=cudaMemcpyKind,
         cudaStreamCaptureMode=cudaStreamCaptureMode,
         cudaStreamNonBlocking=1,
+        cudaHostAllocMapped=2,
+        cudaMemAttachGlobal=1,
+        cudaMemAttachHost=2,
+        cudaCpuDeviceId=-1,
+        cudaMemLocation=cudaMemLocation,
+        cudaMemLocationType=cudaMemLocationType,
     )
 
     def call(function: Any) -> Any:
@@ -76,6 +100,8 @@ def make_cuda(device: FakeDevice, name: str = "cuda.bindings.runtime") -> types.
 
         def answer(*given: Any) -> tuple[Any, ...]:
             device.calls.append(title)
+            if title == "cudaStreamSynchronize":
+                device.wait()
             error = device.failing.get(title)
             if error is not None:
                 device.last_error = error
@@ -117,11 +143,11 @@ def make_cuda(device: FakeDevice, name: str = "cuda.bindings.runtime") -> types.
 
     @call
     def cudaGetDeviceProperties(_: int) -> Properties:
-        return Properties()
+        return Properties(device)
 
     @call
     def cudaRuntimeGetVersion() -> int:
-        return 12060
+        return device.cuda_version
 
     @call
     def cudaDriverGetVersion() -> int:
@@ -145,8 +171,43 @@ def make_cuda(device: FakeDevice, name: str = "cuda.bindings.runtime") -> types.
         return device.allocate(size, on_device=True)
 
     @call
-    def cudaHostAlloc(size: int, _: int) -> int:
-        return device.allocate(size, on_device=False)
+    def cudaHostAlloc(size: int, flags: int) -> int:
+        address = device.allocate(size, on_device=False)
+        if flags & 2:
+            device.owners[address] = "both"
+        return address
+
+    @call
+    def cudaHostGetDevicePointer(address: int, flags: int) -> int:
+        assert flags == 0
+        assert device.owners[address] == "both"
+        return address
+
+    @call
+    def cudaMallocManaged(size: int, flags: int) -> int:
+        assert flags == 1
+        address = device.allocate(size, on_device=True)
+        device.owners[address] = "device"
+        return address
+
+    @call
+    def cudaStreamAttachMemAsync(_: Handle, address: int, length: int, owner: int) -> None:
+        assert length == 0, "only a whole allocation can be attached"
+        assert device.owners[address] != "both"
+        assert device.captured is None, "CUDA cannot capture it"
+        device.owners[address] = {1: "device", 2: "host"}[owner]
+
+    @call
+    def cudaMemPrefetchAsync(address: int, size: int, place: Any, *others: Any) -> None:
+        assert device.concurrent_managed_access, "an Orin refuses it"
+        assert len(device.memory[address]) == size
+        is_device = place == 0
+        if device.cuda_version >= 13000:
+            assert others[0] == 0
+            is_device = place.type == cudaMemLocationType.cudaMemLocationTypeDevice
+        assert isinstance(others[-1], Handle)
+        device.owners[address] = "device" if is_device else "host"
+        device.now_ns += device.copy_ns
 
     @call
     def cudaMemcpyAsync(to: int, source: int, size: int, _kind: int, _stream: Handle) -> None:
@@ -223,6 +284,7 @@ def make_cuda(device: FakeDevice, name: str = "cuda.bindings.runtime") -> types.
 
 _WITHOUT_VALUE = {
     *("cudaSetDevice", "cudaFree", "cudaFreeHost", "cudaMemcpyAsync", "cudaEventRecord"),
+    *("cudaStreamAttachMemAsync", "cudaMemPrefetchAsync"),
     *("cudaMemcpy", "cudaStreamSynchronize", "cudaStreamBeginCapture", "cudaGraphLaunch"),
 }
 

@@ -546,6 +546,13 @@ def make_tensorrt(version: str, device: FakeDevice) -> types.ModuleType:
                 ctypes.memmove(self.addresses[name], data, len(data))
 
         def _work(self) -> None:
+            self._run()
+            sides: dict[str, list[int]] = {"INPUT": [], "OUTPUT": []}
+            for name, _, _, mode in self.engine.plan["io"]:
+                sides[mode].append(self.addresses[name])
+            device.work_on(sides["INPUT"], sides["OUTPUT"])
+
+        def _run(self) -> None:
             device.calls.append("execute")
             self.has_run = True
             device.now_ns += device.compute_ns
