@@ -37,6 +37,11 @@ for line in sys.stdin:
     lines = dict(row.split(maxsplit=1) for row in open(order["model"]) if row.strip())
     device = "reference" if sys.argv[2] == "reference" else order["device"]
     asked = dict(word.split("=") for word in lines.get(device, "ms=5").split())
+    # As ``mapped.ms=2``: what is so with this memory only.
+    for name, value in list(asked.items()):
+        memory, _, key = name.partition(".")
+        if key and memory == order.get("memory"):
+            asked[key] = value
     if "ending" in asked:
         outcome = {"outcome": asked["ending"]}
         if asked["ending"] == "unavailable":

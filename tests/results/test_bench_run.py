@@ -147,8 +147,25 @@ def test_interrupted_bench_is_judged_by_its_complete_rounds(tmp_path):
     workers.close()
 
 
-def test_reason_of_a_missing_graph_is_shown():
-    built = Built(has_cuda_graph=False, why_no_graph="its capture failed")
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (
+            {"has_cuda_graph": False, "why_no_graph": "its capture failed"},
+            "gpu: no CUDA graph: its capture failed",
+        ),
+        (
+            {"has_cuda_graph": True, "has_transfers": False, "memory": "mapped"},
+            "CUDA graph, mapped memory",
+        ),
+        (
+            {"has_cuda_graph": True, "has_transfers": True, "memory": "copy"},
+            "CUDA graph, with copies",
+        ),
+    ],
+)
+def test_launch_and_memory_of_inferences_are_shown(facts, words):
+    built = Built(**facts)
     one = AcceleratorResult(device="gpu", backend="tensorrt", status="ok", built=built)
     result = BenchResult(
         tegrascope="1",
@@ -161,7 +178,7 @@ def test_reason_of_a_missing_graph_is_shown():
     print_result(result, stream=stream)
     page = report_page(result, lambda *_: WindowSlice())
     for text in (stream.getvalue(), page):
-        assert "gpu: no CUDA graph: its capture failed" in text
+        assert words in text
 
 
 def test_interrupted_bench_keeps_the_finished_rounds(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from tegrascope.daemon.measure.blocks import WindowSlice
 from tegrascope.parsers.errors import UsageError, UserError
 from tegrascope.workbench.bench.settings import check_sweep, read_settings
-from tegrascope.workbench.bench.sweep import SweepRun, axis, look_phases
+from tegrascope.workbench.bench.sweep import SweepRun, axis, candidates_of, look_phases
 from tegrascope.workbench.cli import make_parser
 from tegrascope.workbench.results.bench_page import print_result, report_page
 from tegrascope.workbench.results.document import print_document
@@ -66,6 +66,27 @@ def test_sweep_drops_the_slower_and_measures_the_front(sweep_of):
 )
 def test_look_is_a_quarter_but_idles_for_a_second_if_rounds_do(duration, baseline, expected):
     assert look_phases(duration, baseline) == expected
+
+
+def test_memory_is_an_axis_and_one_that_is_refused_is_reported(sweep_of):
+    line = "gpu ms=3 mapped.ms=2 managed.ending=failed"
+    memory = ("copy", "mapped", "managed")
+    _, points = sweep_of(line, devices=("gpu",), sweep={"memory": memory})
+    assert {title: point.outcome for title, point in points.items()} == {
+        "gpu copy memory": "dominated",
+        "gpu mapped memory": "front",
+        "gpu managed memory": "not_measured",
+    }
+    assert points["gpu managed memory"].result.reason == "as asked"
+    assert points["gpu mapped memory"].variant.memory == "mapped"
+
+
+def test_memory_is_no_axis_where_the_back_end_has_buffers_of_its_own():
+    asked = settings("net.onnx", backend=None, sweep={"memory": ("copy", "mapped")})
+    assert [one.title for one in candidates_of(asked, "net.onnx", ("gpu", "cpu"))] == [
+        "gpu copy memory",
+        "gpu mapped memory",
+    ]
 
 
 def test_below_a_limit_the_best_throughput_is_named(sweep_of):
@@ -146,6 +167,7 @@ def test_page_and_terminal_have_the_front(sweep_of, capsys):
         ("batch=", "batch: '' is not a value"),
         ("mps=50", "'mps' is not an axis of a sweep"),
         ("precision=fp8", "use fp32, fp16 or int8"),
+        ("memory=pinned", "use copy, mapped, managed or managed-anyway"),
         ("power-mode=,", "names or numbers of nvpmodel's modes"),
     ],
 )
@@ -163,6 +185,10 @@ def test_unknown_axis_or_value_is_one_clear_line(text, problem):
         (("--sweep", "batch=1", "batch=2"), "--sweep was given batch twice"),
         (("--sweep", "batch=1", "--lock-in"), "--lock-in does not go with --sweep"),
         (("--simulate", "--sweep", "power-mode=15W"), "the simulated board has no power modes"),
+        (("--simulate", "--sweep", "memory=copy,mapped"), "(on gpu it is simulated)"),
+        (("--on", "cpu", "--sweep", "memory=copy"), "memory is for the back-end tensorrt"),
+        (("--on", "gpu", "--backend", "trtexec", "--memory", "mapped"), "(on gpu it is trtexec)"),
+        (("--no-transfers", "--sweep", "memory=copy,mapped"), "without transfers none is"),
         (("--sweep", "power-mode=15Q"), "/etc/nvpmodel.conf has no power mode 15Q"),
     ],
 )

@@ -122,7 +122,7 @@ class Asked(NamedTuple):
 _AS_GIVEN = (
     *("backend", "precision", "batch", "streams", "optimization_level", "fallback"),
     *("calibration", "preprocess", "inputs", "labels", "task", "tolerance"),
-    *("precision_constraints", "cut"),
+    *("precision_constraints", "memory", "cut"),
     *("contention", "layers"),
 )
 LOCK_IN_SECONDS = 300.0
@@ -152,6 +152,7 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         raise UsageError("--shape names inputs of one model", "measure one model at a time")
     if arguments.sweep or settings.latency_below_seconds is not None:
         settings = check_sweep(settings, [name for name, _ in arguments.sweep])
+    _check_memory(settings)
     if settings.contention:
         check_contention(settings)
     if settings.lock_in_stages and not settings.lock_in_seconds:
@@ -290,6 +291,17 @@ def _check_backend(settings: BenchSettings, name: str) -> None:
         raise UsageError(
             f"{name} cannot time a layer", "leave --layers out, or use --backend tensorrt"
         )
+
+
+def _check_memory(settings: BenchSettings) -> None:
+    """Raise ``UsageError`` if a back-end does not take the memory that was chosen."""
+    for memory in settings.sweep.get("memory", (settings.memory,)):
+        chosen = settings.model_copy(update={"memory": memory})
+        for device in settings.devices or TRIED:
+            name = _backend_of(settings, device)
+            problem = find_backend(name).memory_problem(chosen)
+            if problem is not None:
+                raise UsageError(f"{problem} (on {device} it is {name})", "leave memory out")
 
 
 def _check_cut(directory: str, models: Sequence[str]) -> None:
@@ -461,6 +473,11 @@ def accelerators_of(
     return (*devices, *(accelerator_of(device, settings.cut) for device in bodies))
 
 
+def _backend_of(settings: BenchSettings, device: Device) -> str:
+    """Return the name of the back-end that runs on a device."""
+    return settings.backend or default_backend(device, on_simulated_board=settings.is_simulated)
+
+
 def workload_of(settings: BenchSettings, model: str, accelerator: Accelerator) -> Workload:
     """Return a round of a model on an accelerator, as the daemon would have it configured."""
     device = body_device(accelerator)
@@ -468,7 +485,7 @@ def workload_of(settings: BenchSettings, model: str, accelerator: Accelerator) -
     if accelerator != device and settings.cut is not None:
         parts = Path(absolute(settings.cut))
         files = {"model": str(parts / BODY), "head": str(parts / HEAD)}
-    backend = settings.backend or default_backend(device, on_simulated_board=settings.is_simulated)
+    backend = _backend_of(settings, device)
     # On the CPU a model runs in its own precision.
     uses_tensorrt = find_backend(backend).uses_tensorrt
     is_int8 = uses_tensorrt and settings.precision == "int8"
@@ -481,6 +498,7 @@ def workload_of(settings: BenchSettings, model: str, accelerator: Accelerator) -
             "device": device,
             "backend": backend,
             "calibration": calibration and absolute(calibration),
+            "memory": settings.memory if find_backend(backend).chooses_memory else None,
             "plugins": settings.plugins if uses_tensorrt else (),
             "layer_precisions": settings.layer_precisions if uses_tensorrt else {},
             "warm_up": settings.warm_up_seconds,

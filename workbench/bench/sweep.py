@@ -6,11 +6,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import product
 from statistics import fmean
+from typing import get_args
 
 from ...daemon.measure.figures import difference
 from ...daemon.measure.report import Accelerator, Figure, RunReport
 from ...daemon.settings.config import Workload
 from ...parsers.errors import UserError
+from ...parsers.inference.placement import Memory
 from ..results.front import Drop, Race, Reading, goals_of, reading_of, tied
 from ..results.records import (
     AcceleratorResult,
@@ -39,6 +41,7 @@ _AXES: dict[SweepAxis, tuple[range | tuple[str, ...] | None, str]] = {
     "batch": (range(1, 65_537), "numbers from 1 to 65536"),
     "streams": (range(1, 1025), "numbers from 1 to 1024"),
     "precision": (("fp32", "fp16", "int8"), "fp32, fp16 or int8"),
+    "memory": (get_args(Memory), "copy, mapped, managed or managed-anyway"),
     "power-mode": (None, "names or numbers of nvpmodel's modes"),
 }
 
@@ -117,10 +120,11 @@ def candidates_of(
     """Return every combination of the axes on every accelerator, those of one mode in a row."""
     axes = settings.sweep
     found: list[Candidate] = []
-    for mode, device, precision, batch, streams in product(
+    for mode, device, precision, memory, batch, streams in product(
         axes.get("power-mode", (settings.power_mode,)),
         devices,
         axes.get("precision", (settings.precision,)),
+        axes.get("memory", (settings.memory,)),
         axes.get("batch", (settings.batch,)),
         axes.get("streams", (settings.streams,)),
     ):
@@ -129,12 +133,15 @@ def candidates_of(
                 "batch": batch,
                 "streams": streams,
                 "precision": precision,
+                "memory": memory,
                 "power_mode": mode,
             }
         )
         mine = variant.settings(settings)
         name = f"{workload_name(model, device)}-{len(found)}"
         workload = workload_of(mine, model, device).model_copy(update={"name": name})
+        if workload.memory != memory:
+            continue  # Its back-end has buffers of its own, so this would be no other point.
         title = f"{device} {variant_of(mine)}".strip()
         found.append(Candidate(variant, mine, workload, title))
     return found

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK
@@ -19,6 +20,7 @@ from ...daemon.outputs import check_output, open_output, standard_output
 from ...daemon.session.process_signals import END, RELOAD, Signals
 from ...daemon.terminal import CHECK_SAYS_NO, FAILED, GOOD, duration
 from ...parsers.errors import UserError
+from ...parsers.inference.placement import Memory
 from ...parsers.nvpmodel import largest_mode
 from ..bench.run import Bench, Display, RoundPlan, foreseen
 from ..bench.settings import LOCK_IN_SECONDS, TRIED, Asked, check_models, read_settings
@@ -258,6 +260,12 @@ def add(option: Options) -> None:
     option("--streams N", "inferences in flight at once", default=1)
     option("--no-cuda-graph", "launch each inference layer by layer")
     option("--no-transfers", "leave inputs and outputs on the device")
+    option(
+        "--memory",
+        "of inputs and outputs, with TensorRT (default: copy); managed-anyway also on a GPU with"
+        " memory of its own",
+        choices=get_args(Memory),
+    )
     option("--duration S", "of a round (default: 10.5, with --rounds 15, with --simulate 10.1)")
     option(
         "--baseline S",
@@ -292,7 +300,8 @@ def add(option: Options) -> None:
     option(
         "--sweep AXIS=LIST",
         "every combination of batch=1,2,4 streams=1,2 precision=fp16,int8"
-        " power-mode=15W,30W on each accelerator; what is surely worse is dropped early",
+        " memory=copy,mapped,managed power-mode=15W,30W on each accelerator; what is surely worse"
+        " is dropped early",
         nargs="+",
         type=axis,
         default=(),

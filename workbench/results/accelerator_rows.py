@@ -205,6 +205,8 @@ def _launched(result: AcceleratorResult) -> str:
     if built is None or built.has_cuda_graph is None:
         return ""
     way = "CUDA graph" if built.has_cuda_graph else "layer by layer"
+    if built.memory not in (None, "copy"):
+        return f"{way}, {built.memory} memory"
     copies = {None: "", True: ", with copies", False: ", without copies"}
     return way + copies[built.has_transfers]
 

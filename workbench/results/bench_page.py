@@ -365,6 +365,8 @@ def _asked_for(settings: BenchSettings) -> Iterator[str]:
         yield "no CUDA graph"
     if not settings.transfers:
         yield "no copies of inputs and outputs"
+    if settings.memory is not None:
+        yield f"{settings.memory} memory"
     for name, value in settings.process.model_dump(exclude_defaults=True).items():
         yield f"{name} {value}"
 

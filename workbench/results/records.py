@@ -27,7 +27,7 @@ from ...parsers.inference.events import (
     without_share_of_the_gpu,
 )
 from ...parsers.inference.layers import EngineLayer
-from ...parsers.inference.placement import Built, PlacementVerdict, Precision
+from ...parsers.inference.placement import Built, Memory, PlacementVerdict, Precision
 from ...parsers.records import Ratio, Record, without
 
 # Raised whenever a key changes its meaning or goes; new keys may come at any time.
@@ -215,6 +215,7 @@ class Variant(Record):
     batch: PositiveInt = 1
     streams: PositiveInt = 1
     precision: Precision | None = None
+    memory: Memory | None = None
     power_mode: str | None = None
 
     @model_validator(mode="before")
@@ -389,7 +390,7 @@ class Contention(Record):
     rounds: tuple[JointRound, ...] = ()
 
 
-SweepAxis = Literal["batch", "streams", "precision", "power-mode"]
+SweepAxis = Literal["batch", "streams", "precision", "memory", "power-mode"]
 
 
 class BenchSettings(InferenceSettings, Record):
@@ -458,6 +459,8 @@ def variant_of(settings: BenchSettings) -> str:
         words.append(f"batch {settings.batch}")
     if settings.streams > 1:
         words.append(f"{settings.streams} streams")
+    if settings.memory is not None:
+        words.append(f"{settings.memory} memory")
     if settings.power_mode is not None:
         words.append(f"mode {settings.power_mode}")
     if not settings.cuda_graph:
