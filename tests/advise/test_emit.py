@@ -622,6 +622,19 @@ def test_nothing_is_written_if_no_placement_is_feasible(emit):
     assert not done.output.exists()
 
 
+def test_file_tells_that_the_figures_are_without_copies(emit):
+    def mapped(found):
+        settings = found.settings.model_copy(update={"memory": "mapped"})
+        return found.model_copy(update={"settings": settings})
+
+    words = "# measured with mapped memory for inputs and outputs: a program that copies them"
+    for change, is_told in ((mapped, True), (lambda found: found, False)):
+        done = emit(CASES["as the back-end chooses"], "trtexec", change)
+        assert done.status == 0
+        [path] = done.output.glob("*.trtexec.sh")
+        assert (words in path.read_text()) is is_told
+
+
 def test_core_that_was_not_measured_is_told_in_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     models = []

@@ -108,6 +108,7 @@ def test_what_has_no_direction_is_possible_either_way(one, other, name):
         (made(load_average=0.5), made(load_average=2.0)),
         (built(has_cuda_graph=None), built(has_cuda_graph=False)),
         (built(has_transfers=None), built(has_transfers=True)),
+        (built(memory=None), built(memory="copy")),
         ({"optimization_level": None}, {"optimization_level": 0}),
         (board(jetpack=None), board(jetpack="6.2")),
         (board(telemetry_source="nvml"), board(telemetry_source="tegrastats")),
@@ -116,6 +117,15 @@ def test_what_has_no_direction_is_possible_either_way(one, other, name):
 )
 def test_small_and_unknown_differences_are_not_causes_of_time(one, other):
     assert named(side("A", **one), side("B", **other)) == []
+
+
+def test_other_memory_is_a_possible_cause_and_not_named_as_missing_copies():
+    copied = built(has_transfers=True, memory="copy")
+    mapped = built(has_transfers=False, memory="mapped")
+    [cause] = causes_of(side("A", **mapped), side("B", **copied), "inference")
+    assert (cause.name, cause.certainty) == ("memory", POSSIBLE)
+    assert cause.sentence == "memory of inputs and outputs: copy in B, mapped in A"
+    assert named(side("A", **copied), side("B", **mapped)) == [("memory", POSSIBLE)]
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,11 @@ class _Placed:
         ]
         if option.like is not None:
             lines.append(f"not measured on {option.device}: the figures are of {option.like}")
+        if self.order.memory not in (None, "copy"):
+            lines.append(
+                f"measured with {self.order.memory} memory for inputs and outputs: a program that"
+                " copies them takes another time"
+            )
         if source.is_simulated:
             lines.append("SIMULATED: the figures are not of a board")
         return "".join(f"# {printable(line)}\n" for line in lines)

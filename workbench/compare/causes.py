@@ -15,6 +15,7 @@ CauseName = Literal[
     "batch",
     "streams",
     "transfers",
+    "memory",
     "precision",
     "fallback",
     "cuda_graph",
@@ -157,9 +158,16 @@ def _transfers(sides: _Sides) -> str:
     before, after = sides.good.context.built, sides.bad.context.built
     if not after.has_transfers or before.has_transfers is not False:
         return ""
+    if before.memory not in (None, "copy"):
+        return ""  # Its inputs and outputs do not stay on the device.
     return (
         f"{sides.bad.label} copies inputs and outputs, {sides.good.label} leaves them on the device"
     )
+
+
+def _memory(sides: _Sides) -> str:
+    before, after = sides.good.context.built, sides.bad.context.built
+    return sides.differs("memory of inputs and outputs:", before.memory, after.memory)
 
 
 def _back_end(sides: _Sides) -> str:
@@ -429,6 +437,7 @@ CONDITIONS = (
     Condition("transfers", "known_direction", _transfers),
     Condition("power_mode", "possible", _unproved_mode),
     Condition("clocks", "possible", _unproved_clocks),
+    Condition("memory", "possible", _memory),
     Condition("back_end", "possible", _back_end),
     Condition("build_circumstances", "possible", _build_circumstances),
     Condition("versions", "possible", _versions),
