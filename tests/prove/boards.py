@@ -248,6 +248,18 @@ def bench_of(*devices: str) -> str:
     return json.dumps({"models": models, "contention": {"together": together}})
 
 
+def sweep_of_memory(*, has_dla: bool) -> str:
+    """Return a sweep of copied, mapped and managed memory on GPU and DLA."""
+    points = []
+    for device in ("gpu", "dla0"):
+        result = {"device": device, "status": "ok", "outputs": {"verdict": "good"}}
+        if device == "dla0" and not has_dla:
+            result = {"device": device, "status": "unavailable", "reason": "no DLA"}
+        for memory in ("copy", "mapped", "managed"):
+            points.append({"variant": {"memory": memory}, "result": result})
+    return json.dumps({"models": [{"sweep": {"points": points}}]})
+
+
 def trace_of(tasks: int) -> str:
     """Return lines of the trace reader."""
     lines = ["# tegrascope-dla hello cores=0,1"]
@@ -279,6 +291,7 @@ exec*)
     last=$word
   done;;
 engines*list*) cat {data}/engines.json;;
+bench*memory=*) cat {data}/memory.json;;
 bench*cudla*) sleep 1; cat {data}/cudla.json;;
 bench*"--on dla0 --rounds 1"*)
   for core in {powered}; do echo $(($(cat "$core") + 7800)) >"$core"; done
@@ -380,6 +393,7 @@ def play(
         "both.json": json.dumps({"engines": on_both}),
         "built.json": json.dumps({"engines": {"gpu": {"is_cached": False, **wanted}}}),
         "bench.json": bench_of("gpu", *["dla0", "dla1"][: kind.dla_cores]),
+        "memory.json": sweep_of_memory(has_dla=kind.dla_cores > 0),
         "cudla.json": bench_of("dla0"),
         "load.json": bench_of("dla0"),
         "trace.txt": trace_of(50) + "\n",

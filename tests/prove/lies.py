@@ -80,6 +80,8 @@ LIES: dict[str, Lie] = {
     "build_memory": Lie("build_gpu", lines(r"taken MiB: .*", "taken MiB: 4700")),
     "range_of_shapes": Lie("other_shape", lines(r"(0\.built\.build_seconds): .*", r"\1: 80")),
     "plugins_loaded": Lie("unknown_operator", lines("UnknownOperator", "node")),
+    "memory_on_gpu": Lie("memory", lines(r"(points.1.*verdict): good", r"\1: wrong")),
+    "memory_on_dla": Lie("memory", lines(r"(points.5.*verdict): good", r"\1: wrong")),
     "outputs_bit_equal": Lie("bench", lines(r"(difference): .*", r"\1: 0.0000000100")),
     "calibrates": Lie("calibration", lines("int8_scales: calibrated", "int8_scales: dummy")),
     "cache_same_engine": Lie("from_cache", lines(r"(relative_error): 0\.01", r"\1: 0.03")),

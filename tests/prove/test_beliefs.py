@@ -59,7 +59,7 @@ OF_DLA = {
     *("doctor_root", "dla_engine_runs", "fallback_distinguished", "qdq_on_dla", "subgraph_nodes"),
     *("inspect_parts", "lock_in_on_dla", "powered_half_second", "reader_unit", "stamps_of_work"),
     *("cudla_compute_time", "busy_within_powered", "foreign_work", "window_on_dla"),
-    "firmware_in_key",
+    *("firmware_in_key", "memory_on_dla"),
     *("plan_on_both_cores", "profiler_rows_grouped", "standalone_int8"),
 }
 # A run that fails for any reason leaves these undecided, so nothing refutes them.
@@ -202,3 +202,14 @@ def test_recorded_line_has_only_known_words(capture):
         own = re.sub(r"^[\d.]+::", "", line).replace(" FUTURE_TOKEN value", "")
         assert clean(own) == own
         assert leaks(own, []) == []
+
+
+def test_gpu_with_memory_of_its_own_does_not_decide_managed_memory(proven):
+    found = dict(proven["agx-orin"])
+    refused = clean("this GPU has memory of its own, where managed memory is slower")
+    change = lines(r"(.*points\.2\.result)\.outputs\.verdict: good", rf"\1.reason: {refused}")
+    found["memory"] = change(found["memory"])
+    assert verdicts(found)["memory_on_gpu"].state == "not here"
+    found["memory"] = lines(r"(points\.0.*verdict): good", r"\1: wrong")(found["memory"])
+    found["memory"] = lines(r"(points\.2\.result\.reason): .*", r"\1: no memory")(found["memory"])
+    assert verdicts(found)["memory_on_gpu"].state == "undecided"

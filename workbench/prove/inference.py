@@ -266,6 +266,38 @@ def two_streams_fit(bench: Evidence) -> Decision:
     return proved(f"outputs are {bench.value(f'^{row}outputs.verdict$')}")
 
 
+def _memory_taken(bench: Evidence, device: str) -> Decision:
+    """Return whether outputs are right with mapped and managed memory, as they are with copies."""
+    outcomes: dict[str, str] = {}
+    for path, name in bench.items(r"points\.\d+\.result\.device$"):
+        point = re.escape(path.removesuffix("result.device"))
+        if name != device:
+            continue
+        if bench.value(f"^{point}result.status$") == "unavailable":
+            return not_here(f"this board has no {device}", DLA_REMEDY)
+        reason = bench.value(f"^{point}result.reason$") or "no outputs were compared"
+        if "memory of its own" in reason:
+            return not_here("the GPU has memory of its own", "use a Jetson")
+        memory = bench.value(f"^{point}variant.memory$") or "copy"
+        outcomes[memory] = bench.value(f"^{point}result.outputs.verdict$") or reason
+    because = listed([f"{memory}: {outcome}" for memory, outcome in outcomes.items()])
+    if len(outcomes) < 3 or outcomes.get("copy") != "good":
+        return undecided(because or "nothing was measured")
+    return decide(set(outcomes.values()) == {"good"}, because)
+
+
+@CHECKS.needs("memory")
+def memory_on_gpu(bench: Evidence) -> Decision:
+    """The GPU has right outputs with each memory."""
+    return _memory_taken(bench, "gpu")
+
+
+@CHECKS.needs("memory")
+def memory_on_dla(bench: Evidence) -> Decision:
+    """A DLA has right outputs with each memory."""
+    return _memory_taken(bench, "dla0")
+
+
 @CHECKS.needs("trtexec_run")
 def trtexec_options(bench: Evidence) -> Decision:
     """A run by trtexec ends well; another release may still differ."""
