@@ -261,6 +261,11 @@ def test_each_check_speaks_with_its_number(changes, name, said):
     assert check.remedy
 
 
+def test_costly_copies_lead_to_a_sweep_of_memory():
+    (check,) = caveats_of([result(stages=spans(h2d=0.6, compute=0.3))])
+    assert "--sweep memory=copy,mapped" in check.remedy
+
+
 def test_a_copy_that_costs_only_its_call_is_no_caveat():
     """Smaller types do not make the copy of a few bytes faster."""
     assert caveats_of([result(stages=spans(h2d=0.005, compute=0.004, d2h=0.005))]) == ()

@@ -45,7 +45,8 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
     ),
     "transfer_bound": (
         "copying {} takes {}, computing {}",
-        "use fp16 or int8 inputs and outputs, or pre-process on the device",
+        "use fp16 or int8 inputs and outputs, pre-process on the device, or see whether"
+        " --sweep memory=copy,mapped avoids it",
     ),
     "unstable": (
         "{} per inference varies by {} of its mean, more than {}",
