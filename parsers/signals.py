@@ -172,6 +172,9 @@ OWN_PROCESS: Final = "tegrascope"
 UNKNOWN_PROCESS: Final = "other"
 """The name of processes that are not known, or one too many."""
 
+NOT_ATTRIBUTED: Final = "not_attributed"
+"""The owner of memory that no source attributes."""
+
 # Clocks and gates belong to a moment; windows weight them like percentages.
 # fmt: off
 RAM_USED = Signal("ram.used_bytes", "tegra_ram_used_bytes", "Memory in use.", weight=AT_MOMENT, dtype="Int64", chart="Memory", legend="used")
@@ -201,6 +204,7 @@ GPU_POWER_LIMIT = Signal("gpu.power_limit_watts", weight=AT_MOMENT)
 GPU_PERFORMANCE_STATE = Signal("gpu.performance_state", weight=AT_MOMENT, dtype="Int64")
 GPU_MEMORY_USED = Signal("gpu_memory.used_bytes", "tegra_gpu_memory_used_bytes", "Memory that the GPU holds: of its own, or of the one that it shares with the CPU (NvMap).", weight=AT_MOMENT, dtype="Int64", chart="Memory", legend="GPU")
 GPU_MEMORY_TOTAL = Signal("gpu_memory.total_bytes", "tegra_gpu_memory_total_bytes", "Memory of a GPU that has its own.", weight=AT_MOMENT, dtype="Int64", chart="Memory", legend="GPU's own, total")
+MEMORY = Signal("memory.{owner}_bytes", "tegra_memory_bytes", "Memory of a Jetson by owner, each page once: processes (anonymous and shared memory), gpu (NvMap; NVML on Thor), kernel, zram, cache, free, and not_attributed for the rest. All add up to the memory that Linux has.", weight=AT_MOMENT, dtype="Int64", chart="Memory by owner", legend="{{owner}}")
 GPU_MEMORY_ACTIVE = Signal("gpu_memory.active_ratio", "tegra_gpu_memory_active_ratio", "Share of time in which memory of the GPU was read or written; not a share of its bandwidth.", chart="GPU, memory and CPU", legend="GPU memory active")
 ENGINE_ON = Signal("engines.{engine}.on", "tegra_engine_active", "1 if an engine is powered, 0 if it is gated.", dtype="boolean", chart="Video and other engines", legend="{{engine}} powered")
 ENGINE_LOAD = Signal("engines.{engine}.utilization_ratio", "tegra_engine_utilization_ratio", "Load of an engine.", chart="Video and other engines", legend="{{engine}}")

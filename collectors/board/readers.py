@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -184,14 +184,50 @@ def free_memory(root: Path = Path("/")) -> int | None:
     return memory_bytes(read_text(root / "proc/meminfo") or "").get("MemAvailable")
 
 
+# Each page counts once. A file or shared memory that a process maps is also in ``Cached``, and a
+# buffer of the GPU that it maps is in ``Mapped`` and its resident size: neither is anonymous. So
+# the processes have their anonymous and shared memory here, whoever maps what else.
+_OWNERS = {
+    "processes": ("AnonPages", "Shmem", "Hugetlb"),
+    "kernel": ("SUnreclaim", "PageTables", "SecPageTables", "Percpu"),
+    "cache": ("Buffers", "Cached", "SReclaimable", "NvMapMemFree"),
+    "free": ("MemFree",),
+}
+
+
+def memory_owners(sizes: Mapping[str, int], swapped_bytes: float) -> dict[str, float]:
+    """Return the bytes of memory by owner, and the rest of it as not attributed.
+
+    Args:
+        sizes: Fields of ``/proc/meminfo`` in bytes.
+        swapped_bytes: Memory in which zram keeps what was swapped out.
+
+    Source:
+        "The /proc Filesystem", kernel documentation; NVIDIA's driver NvMap, whose pool of free
+        pages (``NvMapMemFree``) the kernel may shrink as it does caches.
+    """
+    owners: dict[str, float] = {}
+    for owner, names in _OWNERS.items():
+        owners[owner] = sum(sizes.get(name, 0) for name in names)
+    # tmpfs and shared memory are in ``Cached``, and nothing can free them.
+    owners["cache"] = max(owners["cache"] - sizes.get("Shmem", 0), 0)
+    # Stacks lie in the vmalloc area from 4.14 on. Kernels that print a chunk print addresses there.
+    vmalloc = 0 if sizes.get("VmallocChunk") else sizes.get("VmallocUsed", 0)
+    owners["kernel"] += max(sizes.get("KernelStack", 0), vmalloc)
+    owners["zram"] = swapped_bytes
+    rest = sizes["MemTotal"] - sum(owners.values())
+    return {**owners, signals.NOT_ATTRIBUTED: max(rest, 0)}
+
+
 @dataclass(frozen=True)
 class MemoryInfo:
-    """Memory that is available, and what the GPU holds of the memory that it shares with the CPU.
+    """Memory that is available, memory by owner, and what the GPU holds of it.
 
-    NVIDIA's kernel calls the latter ``NvMapMemUsed``. Thor has no such field; NVML counts there.
+    NVIDIA's kernel calls the last ``NvMapMemUsed``. Thor has no such field; NVML counts there.
     """
 
     file: KernelFile
+    zram: tuple[KernelFile, ...] = ()
 
     def take(self, text: str, now_ns: int) -> Iterator[Value]:  # noqa: ARG002, D102
         sizes = memory_bytes(text)
@@ -199,13 +235,26 @@ class MemoryInfo:
             yield (signals.RAM_AVAILABLE, ""), float(sizes["MemAvailable"])
         if sizes.get("NvMapMemUsed"):
             yield (signals.GPU_MEMORY_USED, ""), float(sizes["NvMapMemUsed"])
+        if not {"MemTotal", "AnonPages", "Cached"} <= sizes.keys():
+            return
+        swapped_bytes = 0.0
+        for file in self.zram:
+            # The third number of ``mm_stat`` is all memory that the device holds.
+            for number in (file.text() or "").split()[2:3]:
+                swapped_bytes += max(to_number(number) or 0.0, 0.0)
+        for owner, owned_bytes in memory_owners(sizes, swapped_bytes).items():
+            yield (signals.MEMORY, owner), owned_bytes
 
 
 def find_memory(root: Path) -> Iterator[Reading]:
-    """Yield the memory that is available, and on a Jetson that of the GPU."""
+    """Yield the memory that is available, by owner, and on a Jetson that of the GPU."""
     path = root / "proc/meminfo"
     if os.access(path, os.F_OK):
-        yield MemoryInfo(KernelFile(path))
+        zram = []
+        for device in matching(root, "sys/block/zram*/mm_stat"):
+            # Devices come and go, and only the first file of a reading is closed then.
+            zram.append(KernelFile(device, stays_open=False))
+        yield MemoryInfo(KernelFile(path), tuple(zram))
 
 
 # The number in a device's name, else the last of each row, is the label.

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ...parsers.signals import RAM_AVAILABLE, Column
+from ...parsers.signals import MEMORY, RAM_AVAILABLE, Column
 from ..base import SYSTEM_CLOCK, Clock
 from ..outages import OutageLog, failure_text
 from .boards import find_power_mode
@@ -205,7 +205,7 @@ class SysfsCompanion:
         if columns is None:
             self._judge(reader)
             return {}
-        self._found_any = any(signal is not RAM_AVAILABLE for signal, _ in columns)
+        self._found_any = any(signal not in (RAM_AVAILABLE, MEMORY) for signal, _ in columns)
         return columns
 
     def stop(self) -> None:

@@ -28,7 +28,19 @@ from ...collectors.simulator.physics import LoadBoard
 from ...parsers.errors import UserError
 from ...parsers.rails import RailRule, stated_sensors
 from ...parsers.records import Sample, flatten, has_root_fields
-from ...parsers.signals import GPU_LOAD, GPU_LOAD_NVML, LATE_SECONDS, SHARED, by_name, split
+from ...parsers.signals import (
+    GPU_LOAD,
+    GPU_LOAD_NVML,
+    GPU_MEMORY_TOTAL,
+    GPU_MEMORY_USED,
+    LATE_SECONDS,
+    MEMORY,
+    NOT_ATTRIBUTED,
+    PROCESS_GPU_MEMORY,
+    SHARED,
+    by_name,
+    split,
+)
 from ..export.snapshot import LiveState, SourceState
 from ..measure.report import Environment
 from ..measure.running_energy import EnergyCounters
@@ -239,6 +251,23 @@ class LoadSource:
         return is_first
 
 
+def _attribute_to_gpu(values: dict[str, float]) -> None:
+    """Give the GPU its part of the memory that is not attributed, unless it has memory of its own.
+
+    One source has the memory of the board, and another one may have that of the GPU.
+    """
+    rest = MEMORY.column(NOT_ATTRIBUTED)
+    if rest not in values or GPU_MEMORY_TOTAL.column() in values:
+        return
+    used = values.get(GPU_MEMORY_USED.column())
+    listed = PROCESS_GPU_MEMORY.by_label(values)
+    if used is None and listed:  # On Thor NVML lists processes, and gives no total.
+        used = sum(listed.values())
+    if used is not None:
+        values[MEMORY.column("gpu")] = used
+        values[rest] = max(values[rest] - used, 0.0)
+
+
 def _read(companion: Companion) -> tuple[Mapping[str, float], str | None]:
     """Return the values and the problem of a companion; its faults must not end telemetry."""
     try:
@@ -413,6 +442,7 @@ class TelemetryFeed:
         for column, (value, companion) in further.items():
             if column not in values and column not in origins:
                 values[column], origins[column] = value, companion
+        _attribute_to_gpu(values)
         sources: dict[str, str] = {}
         for column in values:
             parts = split(column)

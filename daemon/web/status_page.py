@@ -61,9 +61,10 @@ _DLA_LOADS = (
 
 
 class ChartLine(NamedTuple):
-    """One line of a chart: ``power``, ``load``, ``dla``, ``temperature``, ``memory``, ``clock``.
+    """One line of a chart.
 
-    A gate is 0 or 1. A line of ``throttle`` is a count, of which no chart is drawn.
+    Charts: ``power``, ``load``, ``dla``, ``temperature``, ``memory``, ``owners``, ``clock``. A gate
+    is 0 or 1. A line of ``throttle`` is a count, of which no chart is drawn.
     """
 
     chart: str
@@ -200,6 +201,8 @@ def _lines_of(columns: Mapping[str, Sequence[float]]) -> dict[str, ChartLine]:
     for name, (signal, label) in _MEMORY.items():
         for column in signal.by_label(columns).values():
             lines[f"bytes/{name}"] = ChartLine("memory", label, column)
+    for owner, column in signals.MEMORY.by_label(columns).items():
+        lines[f"bytes/owner/{owner}"] = ChartLine("owners", owner.replace("_", " "), column)
     for name, (_, column) in clock_figures(columns).items():
         lines[f"hertz/{name}"] = ChartLine("clock", _LOADS.get(name, name.upper()), column)
     for kind, column in signals.THROTTLE_EVENTS.by_label(columns).items():

@@ -720,6 +720,16 @@ def test_memory_that_the_gpu_shares_is_told_beside_the_rest(board, show):
     assert "own memory" not in now
 
 
+def test_memory_by_owner_has_a_chart_only_where_it_is_known(board, show):
+    board.fill(lambda _: {"ram.used_bytes": 5.0 * 2**30}, 30, 3.0, 0.5)
+    tab = show(board.url)
+    tab.wait_for(path("bytes/ram"))
+    assert tab.run("document.getElementById('owners').hidden") is True
+    board.fill(lambda _: {"memory.not_attributed_bytes": 2.0**30}, 2.5, 0.0, 0.5)
+    tab.wait_for(path("bytes/owner/not_attributed"))
+    assert tab.run("document.getElementById('owners').hidden") is False
+
+
 def test_time_axis_begins_with_the_data(board, show):
     """A daemon that has just begun has no empty quarter of an hour."""
     board.fill(telemetry, 60, 0.5, 0.5)

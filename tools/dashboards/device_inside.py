@@ -39,7 +39,19 @@ CLOCKS = Row(
             telemetry("Memory"),
             unit="bytes",
             apart="/total$/",
-            width=8,
+            width=12,
+            low=0,
+        ),
+        Panel(
+            "timeseries",
+            "Memory by owner",
+            "All memory that Linux has, each page once. processes: anonymous and shared memory;"
+            " files that they map are cache. gpu: also what a process maps of it. not_attributed:"
+            " buffers of other drivers, and on Thor what the driver keeps.",
+            telemetry("Memory by owner", empty=NO_JETSON),
+            unit="bytes",
+            is_stacked=True,
+            width=12,
             low=0,
         ),
         Panel(
@@ -50,7 +62,7 @@ CLOCKS = Row(
             telemetry("Swap"),
             unit="bytes",
             apart="/total$/",
-            width=8,
+            width=12,
             low=0,
         ),
         Panel(
@@ -61,7 +73,7 @@ CLOCKS = Row(
                 "Cores online",
                 Query(f"sum by (instance) (tegra_cpu_online{{{SEL}}})", "online", NO_JETSON),
             ),
-            width=8,
+            width=12,
             low=0,
         ),
     ),

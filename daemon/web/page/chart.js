@@ -11,6 +11,7 @@ export const CHARTS = [
   // Boards have a dozen zones; the hottest are what matters. Those of an engine without power read nothing.
   { id: "temperature", title: "Temperature", unit: "°C", factor: 1, shown: 4, absent: "sensor off" },
   { id: "memory", title: "Memory", unit: "GiB", factor: 2 ** -30, fromZero: true, print: bytes },
+  { id: "owners", title: "Memory by owner", unit: "GiB", factor: 2 ** -30, fromZero: true, print: bytes, onJetsons: true },
   { id: "clock", title: "Clocks", unit: "GHz", factor: 1e-9, fromZero: true, print: hertz },
 ];
 
@@ -76,7 +77,7 @@ export class Chart {
     this.stage.hidden = names.length === 0;
     this.empty.hidden = names.length > 0;
     this.details.hidden = names.length === 0;
-    this.element.hidden = names.length === 0 && view.without === this.kind.id;
+    this.element.hidden = names.length === 0 && (this.kind.onJetsons || view.without === this.kind.id);
     this.marks = view.marks?.[this.kind.id] ?? [];
     const marked = this.marks.map(({ value, label }) => ` · ${label} ${figure(this.kind, value)}`);
     say(this.caption, `${this.kind.title}, ${this.kind.unit}${marked.join("")}`);
