@@ -246,7 +246,8 @@ FAN_SPEED = Signal("fans.{fan}.speed_ratio", "tegra_fan_speed_ratio", "Speed of 
 # Read every ten seconds only; the page has the latest reading, by rows of daemon/export.
 PROCESS_CPU = Signal("process.cpu_seconds.{process}", weight=COUNTED)
 PROCESS_MEMORY = Signal("process.memory_bytes.{process}", weight=AT_MOMENT, dtype="Int64")
-PROCESS_GPU_MEMORY = Signal("process.gpu_memory_bytes.{process}", "tegra_process_gpu_memory_bytes", "GPU memory of the processes of a name by NVML; other: unknown, or one too many.", weight=AT_MOMENT, dtype="Int64", after="tegra_cpu_online", chart="GPU memory by process", legend="{{process}}")
+PROCESS_GPU_MEMORY = Signal("process.gpu_memory_bytes.{process}", "tegra_process_gpu_memory_bytes", "GPU memory of the processes of a name: by NVML, or of NvMap by root's memory reader on Orin and older boards; kernel: its drivers, other: unknown, or one too many.", weight=AT_MOMENT, dtype="Int64", after="tegra_cpu_online", chart="GPU memory by process", legend="{{process}}")
+PROCESS_PROPORTIONAL = Signal("process.proportional_bytes.{process}", "tegra_process_proportional_memory_bytes", "Proportional set size of the processes of a name, by root's memory reader: a page that several processes map counts in equal parts; other: unknown, or one too many.", weight=AT_MOMENT, dtype="Int64", after="tegra_process_gpu_memory_bytes", chart="Memory by process", legend="{{process}}, proportional")
 PROCESS_GPU_LOAD = Signal("process.gpu_load_ratio.{process}", "tegra_process_gpu_utilization_ratio", "Share of time in which the processes of a name computed on the GPU, by NVML, over about a second.", chart="GPU load by process", legend="{{process}}")
 DLA_TRACE_ERRORS = Signal("dla.trace.{reason}", "tegrascope_dla_trace_errors_total", "Irregular events in the DLA trace, by reason.", weight=COUNTED, dtype="Int64", after="tegrascope_root_fields_missing", chart="")
 # No board has confirmed these two, so no page and no dashboard draws them.

@@ -15,7 +15,7 @@ from ...parsers import signals
 from ...parsers.errors import ParseError
 from ...parsers.nvml import GpuFacts, GpuProcesses, parse_nvml_line
 from ...parsers.records import GpuSample, Sample
-from ...parsers.signals import Column, by_name
+from ...parsers.signals import Column, Signal, by_name
 from ..base import SYSTEM_CLOCK, Clock, LineSource, MachineFacts, Stamped
 from ..board.boards import is_thor
 from ..children.program import python_child
@@ -73,6 +73,7 @@ class GpuUsers:
     Args:
         top: How many names of processes are shown besides the configured ``names``.
         name_of: Returns the name of a process; ``None`` shows no processes.
+        memory: The signal of the bytes.
     """
 
     def __init__(
@@ -82,8 +83,10 @@ class GpuUsers:
         names: Collection[str],
         name_of: Callable[[int], str | None] | None,
         clock: Clock,
+        memory: Signal = signals.PROCESS_GPU_MEMORY,
     ) -> None:
         self.shows_names = name_of is not None
+        self._memory = memory
         self._names = ShownNames(top, names, clock)
         self._name_of = name_of
         self._listed_ns: int | None = None
@@ -97,7 +100,7 @@ class GpuUsers:
         columns: defaultdict[Column, float] = defaultdict(int)
         for name in memory.keys() | busy_percent.keys():
             label = name if name in shown else signals.UNKNOWN_PROCESS
-            columns[signals.PROCESS_GPU_MEMORY, label] += memory.get(name, 0)
+            columns[self._memory, label] += memory.get(name, 0)
             if listed.busy_percent is not None:
                 # A process that NVML has no sample of did not compute.
                 columns[signals.PROCESS_GPU_LOAD, label] += busy_percent.get(name, 0) / 100

@@ -107,6 +107,7 @@ def _missing(config: "Config") -> Iterator[str]:
         telemetry.source: telemetry.settings,
         "dla_trace": telemetry.dla_trace,
         "gpu_trace": telemetry.gpu_trace,
+        "memory": telemetry.memory,
     }
     for name, settings in sections.items():
         # The file may be for another machine: only a program that it names is looked for.

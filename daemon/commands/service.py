@@ -28,6 +28,7 @@ _SETTINGS = {
 _HELPERS = {
     "tegrascope-dla-trace": "collectors.dla.reader",
     "tegrascope-gpu-trace": "collectors.gpu.switch_reader",
+    "tegrascope-memory": "collectors.processes.memory_reader",
     "tegrascope-power": "collectors.board.power",
 }
 _PROGRAM_SECONDS = 120.0

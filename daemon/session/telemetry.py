@@ -45,7 +45,7 @@ from ..export.snapshot import LiveState, SourceState
 from ..measure.report import Environment
 from ..measure.running_energy import EnergyCounters
 from ..measure.timeline import Timeline
-from ..settings.config import Config, RootTrace, Telemetry
+from ..settings.config import Config, Processes, RootTrace, Telemetry
 
 if TYPE_CHECKING:
     from ...collectors.processes.watch import ProcessWatch
@@ -105,6 +105,8 @@ def open_companions(telemetry: Telemetry, clock: Clock) -> list[Companion]:
         source = _root_lines(telemetry.gpu_trace, GpuTraceCompanion.name, clock)
         name_of = ProcessNames(clock=clock).name
         companions.append(GpuTraceCompanion(source, name_of=name_of, clock=clock))
+    if is_here and telemetry.memory.is_asked_for:
+        companions.append(_memory(telemetry, clock))
     board = root
     if board is None and is_here:
         board = Path("/")
@@ -169,7 +171,23 @@ def _dla_trace(telemetry: Telemetry, clock: Clock) -> Companion:
     )
 
 
-def _root_lines(settings: RootTrace, name: str, clock: Clock) -> ProcessSource:
+def _memory(telemetry: Telemetry, clock: Clock) -> Companion:
+    from ...collectors.gpu.nvmap import FRESH_SECONDS, MemoryCompanion
+    from ...collectors.processes.names import ProcessNames
+
+    shown = telemetry.processes or Processes()
+    return MemoryCompanion(
+        _root_lines(telemetry.memory, MemoryCompanion.name, clock, FRESH_SECONDS),
+        top=shown.top,
+        names=shown.names,
+        known=ProcessNames(clock=clock),
+        clock=clock,
+    )
+
+
+def _root_lines(
+    settings: RootTrace, name: str, clock: Clock, silence_seconds: float = SILENCE_SECONDS
+) -> ProcessSource:
     """Return the lines of a reader that runs as root, by its socket or its command."""
     kind, argv = ProcessSource, settings.command
     if settings.socket is not None:
@@ -177,10 +195,10 @@ def _root_lines(settings: RootTrace, name: str, clock: Clock) -> ProcessSource:
     assert argv is not None
     return kind(
         argv,
-        interval_seconds=SILENCE_SECONDS,
+        interval_seconds=silence_seconds,
         name=name,
         clock=clock,
-        silence_seconds=4 * SILENCE_SECONDS,
+        silence_seconds=4 * silence_seconds,
         backoff_seconds=(0.5, _LONGEST_TRACE_PAUSE_SECONDS),
     )
 

@@ -145,7 +145,7 @@ class RootTrace(Section):
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether the trace is on."""
+        """Whether it is on."""
         return self.command is not None or self.socket is not None
 
     @model_validator(mode="after")
@@ -191,6 +191,7 @@ class Telemetry(_Sources):
     interval: PositiveSeconds = Field(1.009, ge=0.01, le=60)
     dla_trace: DlaTrace = DlaTrace()
     gpu_trace: RootTrace = RootTrace()  # time on the GPU by process; confirmed by no board
+    memory: RootTrace = RootTrace()  # GPU memory and proportional set size by process
     processes: Processes | None = None  # CPU time and memory by process
     # Read kernel files with each line: auto (on a Jetson), true, false, or a directory for /.
     sysfs: bool | str = "auto"

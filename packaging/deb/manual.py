@@ -9,6 +9,7 @@ from tegrascope import __version__
 from tegrascope.collectors.board.power import main as power
 from tegrascope.collectors.dla.reader import main as dla_trace
 from tegrascope.collectors.gpu.switch_reader import main as gpu_trace
+from tegrascope.collectors.processes.memory_reader import main as memory
 from tegrascope.workbench.cli import main as tegrascope
 from tegrascope.workbench.commands import COMMANDS
 
@@ -61,11 +62,14 @@ def pages() -> dict[str, str]:
     reader += help_of(dla_trace).replace(dla_trace.__module__, "tegrascope\\-dla\\-trace")
     switches = head("tegrascope-gpu-trace", "print how long each process was on the GPU, as root")
     switches += help_of(gpu_trace).replace(gpu_trace.__module__, "tegrascope\\-gpu\\-trace")
+    sizes = head("tegrascope-memory", "print the memory of each process, as root")
+    sizes += help_of(memory).replace(memory.__module__, "tegrascope\\-memory")
     unit = head("tegrascope-power", "set power modes for clients, and restore them, as root")
     unit += help_of(power).replace(power.__module__, "tegrascope\\-power")
     return {
         "tegrascope": main + FILES,
         "tegrascope-dla-trace": reader,
         "tegrascope-gpu-trace": switches,
+        "tegrascope-memory": sizes,
         "tegrascope-power": unit,
     }

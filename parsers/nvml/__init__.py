@@ -56,11 +56,15 @@ class GpuProcesses(Record):
         at_ns: CLOCK_MONOTONIC of the reading.
         busy_percent: Of those that computed since the reading before; ``None`` if NVML does not
             have it.
+        proportional_bytes: What a process maps, each page divided by the number of processes that
+            map it. Only root's memory reader has it, and ``names``; ``None`` is a nameless process.
     """
 
     event: Literal["processes"]
     at_ns: _Count
     used_bytes: dict[_Count, _Count]
+    proportional_bytes: dict[_Count, _Count] = {}
+    names: dict[_Count, str | None] = {}
     busy_percent: dict[_Count, Annotated[float, Field(ge=0, le=100)]] | None = None
 
 

@@ -40,24 +40,27 @@ def test_install_writes_all_that_the_service_needs(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("program", "reader", "power"),
+    ("program", "reader", "memory", "power"),
     [
         (
             "/opt/t/bin/tegrascope",
             "/opt/t/bin/tegrascope-dla-trace",
+            "/opt/t/bin/tegrascope-memory",
             "/opt/t/bin/tegrascope-power",
         ),
         (
             "/opt/py -m tegrascope",
             "/opt/py -m tegrascope.collectors.dla.reader",
+            "/opt/py -m tegrascope.collectors.processes.memory_reader",
             "/opt/py -m tegrascope.collectors.board.power",
         ),
     ],
 )
-def test_helpers_of_root_are_those_of_this_installation(program, reader, power):
+def test_helpers_of_root_are_those_of_this_installation(program, reader, memory, power):
     """Each unit starts its own program, although one name begins like the other."""
     found = {Path(path).name: text for path, text in installed_files(program).items()}
     assert f"\nExecStart={reader}\n" in found["tegrascope-dla-trace@.service"]
+    assert f"\nExecStart={memory}\n" in found["tegrascope-memory@.service"]
     assert f"\nExecStart={power}\n" in found["tegrascope-power.service"]
     assert f"\nExecStart={program} run " in found["tegrascope.service"]
 

@@ -18,6 +18,7 @@ from tegrascope.collectors.board.readers import KernelFile, Reading, Value
 from tegrascope.collectors.board.sysfs import RailCompanion, SysfsCompanion
 from tegrascope.collectors.dla.tasks import DlaTraceCompanion
 from tegrascope.collectors.gpu.contexts import GpuTraceCompanion
+from tegrascope.collectors.gpu.nvmap import MemoryCompanion
 from tegrascope.collectors.gpu.nvml import NvmlCompanion
 from tegrascope.collectors.lines.collector import LineCollector, TegrastatsCollector
 from tegrascope.collectors.outages import OutageLog
@@ -185,6 +186,13 @@ def with_odd_contexts(root: Path, clock: HandClock) -> Provoked:  # noqa: ARG001
     return GpuTraceCompanion(Lines(lines), name_of=name_of, clock=clock), lambda: None
 
 
+def with_odd_holders(root: Path, clock: HandClock) -> Provoked:
+    lines = (f'{{"event": "processes", "at_ns": {at}}}' for at in range(TIMES))
+    known = ProcessNames(root)
+    memory = MemoryCompanion(Lines(lines), top=3, names=(), known=known, clock=clock)
+    return memory, lambda: None
+
+
 def without_receiver(root: Path, clock: HandClock) -> Provoked:  # noqa: ARG001
     export = OtlpExport(Otlp(endpoint="http://127.0.0.1:1"), lambda: LiveState(Snapshot()))
 
@@ -202,6 +210,7 @@ COMPANIONS = {
     NvmlCompanion: with_odd_gpu_processes,
     DlaTraceCompanion: with_odd_submitters,
     GpuTraceCompanion: with_odd_contexts,
+    MemoryCompanion: with_odd_holders,
     OtlpExport: without_receiver,
 }
 

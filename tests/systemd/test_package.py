@@ -101,7 +101,8 @@ def test_installed_it_starts_nothing(clean):
     assert "include-system-site-packages = true" in sees_system
     remedies = clean.run("tegrascope", "doctor", "--json").stdout
     assert f'"sudo {VENV}/bin/pip install onnxruntime"' in remedies
-    for page in ("tegrascope", "tegrascope-dla-trace", "tegrascope-gpu-trace", "tegrascope-power"):
+    programs = ("dla-trace", "gpu-trace", "memory", "power")
+    for page in ("tegrascope", *(f"tegrascope-{name}" for name in programs)):
         text = clean.run("zcat", f"/usr/share/man/man1/{page}.1.gz", check=True).stdout
         assert text.startswith(".TH TEGRASCOPE")
 

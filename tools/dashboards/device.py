@@ -301,7 +301,8 @@ PROCESSES = Row(
         Panel(
             "timeseries",
             "Memory by process",
-            "Resident memory of the same processes. Memory that they share counts for each.",
+            "Resident memory of the same processes, in which shared memory counts for each. With"
+            " root's memory reader also the proportional size, in which it counts in parts.",
             telemetry("Memory by process", empty=NO_PROCESSES),
             unit="bytes",
             low=0,
@@ -328,7 +329,8 @@ PROCESSES = Row(
         Panel(
             "timeseries",
             "GPU memory by process",
-            "Memory of the GPU by NVML (a PC, Thor). other: the process is not known.",
+            "Memory of the GPU by NVML (a PC, Thor) or by root's memory reader (Orin and older)."
+            " kernel: drivers. other: the process is not known.",
             telemetry("GPU memory by process", empty=NO_GPU_PROCESSES),
             unit="bytes",
             low=0,
