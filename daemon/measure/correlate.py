@@ -33,7 +33,12 @@ from .energy_report import (
 )
 from .latency import distribution, throughput
 from .possible import limits_of, possible_of
-from .processes import foreign_gpu_load, other_processes
+from .processes import (
+    foreign_gpu_load,
+    least_available_bytes,
+    other_processes,
+    own_gpu_bytes,
+)
 from .report import (
     Distribution,
     Energy,
@@ -199,6 +204,8 @@ def correlate(
             "lock_in": _lock_in_of(run, timing, in_order),
             "quality": in_order,
             "overlapping_runs": neighbours.overlapping_runs,
+            "gpu_peak_bytes": own_gpu_bytes(run.samples, run.whole),
+            "least_available_bytes": least_available_bytes(run.samples, run.whole),
             "other_processes": neighbours.processes,
             "foreign_dla_processes": neighbours.foreign_dla_processes(),
         }
@@ -233,6 +240,11 @@ class _Run:
     def idle_phases(self) -> list[Span]:
         """The loaded-idle phases, in order of time."""
         return [self.phases[name] for name in IDLE_PHASES if name in self.phases]
+
+    @property
+    def whole(self) -> Span:
+        """The window with the idle phases."""
+        return self.trace.telemetry_window() or self.window
 
     @property
     def times_ns(self) -> Sequence[int]:
@@ -418,7 +430,7 @@ def _neighbours_of(run: _Run, raised: Set[Flag]) -> _Neighbours:
 
     ``raised`` are the flags that were found elsewhere.
     """
-    whole = run.trace.telemetry_window() or run.window
+    whole = run.whole
     processes = other_processes(run.samples, whole)
     return _Neighbours(
         overlapping_runs=quality.overlapping(run.window, run.other_runs),

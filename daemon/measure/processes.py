@@ -46,6 +46,19 @@ def other_processes(samples: WindowSlice, window: Span) -> tuple[ProcessShare, .
     return tuple(users[:_NAMED_AT_MOST])
 
 
+def own_gpu_bytes(samples: WindowSlice, window: Span) -> int | None:
+    """Return the most GPU memory of our own processes in a window, if processes are listed."""
+    return _largest(samples, signals.PROCESS_GPU_MEMORY, window).get(signals.OWN_PROCESS)
+
+
+def least_available_bytes(samples: WindowSlice, window: Span) -> int | None:
+    """Return the least memory of the board that was available in a window, if it is read."""
+    inside = samples.inside(window.begin_ns, window.end_ns)
+    column = samples.columns.get(signals.RAM_AVAILABLE.column(), ())
+    values = known_values(column[inside])
+    return int(min(values)) if values else None
+
+
 def dla_seconds(samples: WindowSlice, window: Span) -> dict[str, dict[str, float]]:
     """Return by process the busy seconds of each DLA core in a window, ours included."""
     found: dict[str, dict[str, float]] = {}

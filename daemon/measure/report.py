@@ -162,7 +162,8 @@ class ProcessShare(Record):
         name: Program or script, behind its container or unit if it has one.
         cpu_seconds: CPU time of all cores; ``None`` if processes are not read.
         dla_seconds: Time in which its tasks kept a core busy, by core, if the DLA is traced.
-        gpu_memory_bytes: Most memory of the GPU; ``None`` if NVML does not list the name.
+        gpu_memory_bytes: Most memory of the GPU; ``None`` if neither NVML nor root's memory reader
+            lists the name.
         gpu_load_ratio: Mean share of time in which it computed on the GPU; ``None`` if NVML does
             not list the name, or has no load by process.
     """
@@ -487,6 +488,9 @@ class RunReport(Record):
         deadline: Misses, if the workload has a deadline and its inferences have times.
         process_peak_bytes: Peak resident memory of the worker; ``device_peak_bytes`` is on the
             device, if the back-end reports it.
+        gpu_peak_bytes: Most GPU memory of all our processes in the steady and idle phases, if NVML
+            or root's memory reader lists processes.
+        least_available_bytes: Least memory of the board that was available then.
         outputs: The last inference, against the engine's first run.
         possible: Share of what the board can do, if its peaks and the work of the model are known.
         lock_in: Energy of a piece of work, for a run with on- and off-steps.
@@ -533,6 +537,8 @@ class RunReport(Record):
     cold_start_seconds: dict[str, NonNegativeFloat] = {}
     process_peak_bytes: NonNegativeInt | None = None
     device_peak_bytes: NonNegativeInt | None = None
+    gpu_peak_bytes: NonNegativeInt | None = None
+    least_available_bytes: NonNegativeInt | None = None
     built: Built | None = None
     outputs: Outputs | None = None
     possible: Possible | None = None

@@ -210,6 +210,7 @@ def run_rows(report: RunReport) -> list[Row]:
         *_energy_rows(report),
         *_energy_of_one_rows(report),
         *_board_rows(report),
+        *_memory_rows(report),
         *_remark_rows(report),
         Row("run", report.run_id),
     ]
@@ -376,6 +377,19 @@ def _board_rows(report: RunReport) -> Iterator[Row]:
         name = max(zones, key=lambda zone: zones[zone].max_celsius)
         value, _, unit = celsius(zones[name].max_celsius).partition(" ")
         yield Row("hottest", value, f"{unit} {name}", f"({zones[name].delta_celsius:+.1f})")
+
+
+def _memory_rows(report: RunReport) -> Iterator[Row]:
+    """Yield the peaks of the worker's memory, and what was left to all."""
+    sizes = {
+        "peak memory of the worker": report.process_peak_bytes,
+        "peak memory on the device": report.device_peak_bytes,
+        "peak GPU memory by process": report.gpu_peak_bytes,
+        "least memory available": report.least_available_bytes,
+    }
+    for label, size in sizes.items():
+        if size is not None:
+            yield _figure_row(label, mebibytes(size))
 
 
 def _remark_rows(report: RunReport) -> Iterator[Row]:

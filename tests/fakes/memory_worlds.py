@@ -162,6 +162,11 @@ def make_world(board: Board, seed: int) -> World:
     return world
 
 
+def available_kilobytes(world: World) -> int:
+    """Return what the kernel estimates that programs can get."""
+    return world.total("free", "file", "reclaimable", "pool")
+
+
 def meminfo(world: World) -> str:
     """Return the text of ``/proc/meminfo`` in the kernel's order."""
     kernel, total = world.board.kernel, world.total
@@ -172,7 +177,7 @@ def meminfo(world: World) -> str:
     rows: list[tuple[str, int]] = [
         ("MemTotal", sum(one.kilobytes for one in world.allocations)),
         ("MemFree", total("free")),
-        ("MemAvailable", total("free", "file", "reclaimable", "pool")),
+        ("MemAvailable", available_kilobytes(world)),
         ("Buffers", total("buffers")),
         ("Cached", total("file", "shared")),
         ("SwapCached", 0),

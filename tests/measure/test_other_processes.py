@@ -6,7 +6,12 @@ from math import nan
 import pytest
 
 from tegrascope.daemon.measure.blocks import WindowSlice
-from tegrascope.daemon.measure.processes import foreign_gpu_load, other_processes
+from tegrascope.daemon.measure.processes import (
+    foreign_gpu_load,
+    least_available_bytes,
+    other_processes,
+    own_gpu_bytes,
+)
 from tegrascope.daemon.measure.report import Span
 
 S = 1_000_000_000
@@ -65,3 +70,20 @@ def test_without_ours_on_the_gpu_nothing_there_is_foreign(own):
     """The program that is measured may be one of the others, or names are hidden."""
     loads = {f"process.gpu_load_ratio.{name}": [0.5] * 5 for name in (own, "hog")}
     assert foreign_gpu_load(cut_of(loads), Span(begin_ns=0, end_ns=4 * S)) == 0.0
+
+
+def test_memory_of_a_run_is_its_own_peak_and_what_was_left_to_all():
+    """Of the samples inside the window only; a value that was not read leaves none."""
+    cut = cut_of(
+        {
+            "process.gpu_memory_bytes.tegrascope": [99, 5, nan, 7, 99],
+            "process.gpu_memory_bytes.hog": [nan, 50, 50, 50, 50],
+            "ram.available_bytes": [1, 40, nan, 30, 1],
+        }
+    )
+    window = Span(begin_ns=1 * S, end_ns=3 * S)
+    assert own_gpu_bytes(cut, window) == 7
+    assert least_available_bytes(cut, window) == 30
+    nothing = cut_of({"process.cpu_seconds.x": [0.0] * 5})
+    assert own_gpu_bytes(nothing, window) is None
+    assert least_available_bytes(nothing, window) is None

@@ -49,6 +49,15 @@ def test_unknown_value_has_no_row():
     assert list(texts()) == ["steady phase", "inferences", "throughput", "run"]
 
 
+def test_peaks_of_memory_stand_beside_what_was_left():
+    sizes = {"process_peak_bytes": 640 << 20, "gpu_peak_bytes": 0, "least_available_bytes": 3 << 30}
+    found = texts(**sizes)
+    assert found["peak memory of the worker"] == "640 MiB"
+    assert found["peak GPU memory by process"] == "0 MiB"
+    assert found["least memory available"] == "3072 MiB"
+    assert "peak memory on the device" not in found
+
+
 def test_number_unit_and_interval_are_apart():
     rows = run_rows(RUN.model_copy(update={"energy": ENERGY}))
     assert Row("gross energy (whole module)", "80.0", "J", "± 2.5 %") in rows

@@ -5,7 +5,13 @@ import sys
 
 import pytest
 
-from tests.fakes.memory_worlds import BOARDS, KERNEL, make_world, write_world
+from tests.fakes.memory_worlds import (
+    BOARDS,
+    KERNEL,
+    available_kilobytes,
+    make_world,
+    write_world,
+)
 
 CONFIG = """
 telemetry:
@@ -14,6 +20,8 @@ telemetry:
   sysfs: {root}
   memory:
     command: [{python}, -m, tegrascope.collectors.processes.memory_reader, --root, {root}]
+workloads:
+- {{name: ours, command: sleep 2, device: gpu, every: 8s}}
 """
 
 
@@ -33,3 +41,5 @@ def test_page_has_memory_by_owner_and_by_process(start, tmp_path):
     mapped = sum(one.kilobytes for one in world.allocations if one.pids) * 1024
     assert sum(sizes) == pytest.approx(mapped, rel=0.01)
     assert 'tegrascope_source_up{source="memory"} 1' in page
+    (run, *_) = daemon.wait_for(lambda: daemon.runs(outcome="ok"))
+    assert run["least_available_bytes"] == available_kilobytes(world) * 1024

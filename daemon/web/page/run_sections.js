@@ -358,6 +358,8 @@ function facts(report) {
     "late by": (report.lateness_seconds ?? null) === null ? null : seconds(report.lateness_seconds),
     "peak memory of the worker": report.process_peak_bytes ? bytes(report.process_peak_bytes) : null,
     "peak memory on the device": report.device_peak_bytes ? bytes(report.device_peak_bytes) : null,
+    "peak GPU memory by process": report.gpu_peak_bytes ? bytes(report.gpu_peak_bytes) : null,
+    "least memory available": report.least_available_bytes ? bytes(report.least_available_bytes) : null,
     board: [where.board, where.module].filter(Boolean).join(", "),
     L4T: where.l4t,
     JetPack: where.jetpack,
