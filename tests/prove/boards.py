@@ -122,6 +122,21 @@ def kinds() -> dict[str, Kind]:
     }
 
 
+def memory_of(release: int) -> dict[str, str]:
+    """Return the files of the memory: a Thor counts nothing of NvMap."""
+    meminfo = "MemAvailable: 12000000 kB\n"
+    if release > 36:
+        return {"proc/meminfo": meminfo}
+    head = f"{'CLIENT':<18} {'PROCESS':>18} {'PID':>8} {'SIZE':>11}\n"
+    rows = [("user", "alice's app", 4711, 700_000), ("user", "Xorg", 900, 300_000)]
+    rows += [("nvdla", "kernel", 0, 24_000)]
+    text = "".join(f"{a:<18} {b:>18} {pid:>8} {size:>10}K\n" for a, b, pid, size in rows)
+    return {
+        "proc/meminfo": f"{meminfo}NvMapMemUsed: 1024000 kB\n",
+        "sys/kernel/debug/nvmap/iovmm/clients": f"{head}{text}{'total':<46} {1_024_000:>10}K\n",
+    }
+
+
 def tree_of(kind: Kind) -> dict[str, str]:
     """Return the files of a board, by path under the root."""
     release, revision = kind.release
@@ -138,7 +153,7 @@ def tree_of(kind: Kind) -> dict[str, str]:
         "proc/device-tree/serial-number": "1423019123456\0",
         "etc/nv_tegra_release": f"# R{release} (release), REVISION: {revision}, GCID: 1\n",
         "proc/thread-self/schedstat": "1234567 1234 12\n",
-        "proc/meminfo": "MemAvailable: 12000000 kB\n",
+        **memory_of(release),
         "usr/lib/aarch64-linux-gnu/libnvinfer_plugin.so.10": "",
         "etc/systemd/system/tegrascope.service": "[Service]\nUser=tegrascope\n",
         "etc/hostname": "workbench\n",

@@ -151,6 +151,7 @@ LIES: dict[str, Lie] = {
     "power_unit_modes": Lie("modes", lines("answer: ok", "answer: failed")),
     "reboot_mode_refused": Lie("modes", lines("refused in: .*", "refused in: mode 0")),
     "powered_half_second": Lie("powered", lines(r"delay_ms: 500", "delay_ms: 3000")),
+    "nvmap_lists_all": Lie("nvmap", lines("clients kB: 1024000", "clients kB: 512000")),
     "gpu_switches": Lie("gpu_trace", lines('"4712"', '"4711"')),
     "reader_unit": Lie("reader", without("hello")),
     "stamps_of_work": Lie("load", lines(r"busy ticks: .*", "busy ticks: 900000000")),

@@ -47,6 +47,7 @@ ONLY_ON = {
     "reboot_mode_refused": {"agx-orin"},
     "nvml_of_orin_gives_nothing": {"agx-orin", "orin-nx", "orin-nano"},
     "gpu_switches": set(PLAYED) - {"thor"},
+    "nvmap_lists_all": set(PLAYED) - {"thor"},
     "rail_labels": set(PLAYED) - {"thor"},
     "sensor_defaults": set(PLAYED) - {"thor"},
 }

@@ -511,6 +511,16 @@ def package_installs(venv: Evidence) -> Decision:
     return decide(venv.status == 0 and venv.has("^ok"), f"it printed: {words}")
 
 
+@CHECKS.needs("nvmap")
+def nvmap_lists_all(nvmap: Evidence) -> Decision:
+    """The clients hold what the kernel counts for all of them."""
+    used, clients = nvmap.number("^used kB$"), nvmap.number("^clients kB$")
+    if not used or clients is None:
+        return not_here("the kernel counts no memory of NvMap", "use an Orin or an older board")
+    because = f"clients hold {clients / 1024:.0f} MiB, and NvMapMemUsed is {used / 1024:.0f} MiB"
+    return decide(abs(clients - used) <= 0.03 * used, because)
+
+
 @CHECKS.needs("gpu_trace")
 def gpu_switches(trace: Evidence) -> Decision:
     """Two programs that work at once are named, and have no more time than there is."""
