@@ -18,8 +18,8 @@ from ...parsers import signals
 from ...parsers.errors import UserError
 from ...parsers.inference.placement import Circumstances
 from ...parsers.signals import Column
-from ..board.boards import keeps_freed_pages
-from ..board.readers import clocks_locked, find_clocks, free_memory, read_text
+from ..board.memory import obtainable_memory
+from ..board.readers import clocks_locked, find_clocks, read_text
 from ..models.files import external_files
 from .engine_cache import try_lock
 
@@ -116,7 +116,7 @@ def turn_to_build(
             wanted = build_bytes(sum(path.stat().st_size for path in files))
         circumstances = Circumstances(
             load_average=_load_average(root),
-            free_memory_bytes=_free_memory(root),
+            free_memory_bytes=obtainable_memory(root),
             wanted_memory_bytes=wanted,
             clocks_locked=clocks_locked(root),
             waited_seconds=round(time.monotonic() - begin, 1) if last_holder else 0.0,
@@ -173,13 +173,6 @@ def _holders(lock: int, root: Path) -> list[int]:
     text = read_text(root / "proc/locks", 1 << 20) or ""
     pids = re.findall(rf"^\d+: FLOCK .* (\d+) \S+:{inode} ", text, re.MULTILINE)
     return sorted({int(pid) for pid in pids} - {0, os.getpid()})
-
-
-def _free_memory(root: Path) -> int | None:
-    """Return the memory that a build can get, in bytes; ``None`` if the kernel does not know it."""
-    if keeps_freed_pages(root):
-        return None
-    return free_memory(root)
 
 
 def _load_average(root: Path) -> float | None:
