@@ -22,6 +22,7 @@ from ...parsers.inference.layers import LayerProfile
 from ...parsers.inference.opsets import newest_opset
 from ...parsers.inference.placement import Built, Placement
 from ...parsers.values import some_of
+from ..board.memory import MemoryNeed
 from ..models.files import facts_of
 from ..simulator.plan import PlannedClock
 
@@ -164,6 +165,14 @@ class Backend:
     def loads(cls, model: str, device: str, settings: InferenceSettings) -> Mapping[str, float]:  # noqa: ARG003
         """Return the share of its time in which an inference keeps each lane of the board busy."""
         return {device: 1.0}
+
+    @classmethod
+    def memory_need(cls, model: Path, order: Order, free: int) -> MemoryNeed | None:  # noqa: ARG003
+        """Return what the worker takes with the model, or ``None`` if it is unknown.
+
+        ``free`` are the bytes that can be had, which the answer may have to do with as well.
+        """
+        return None
 
     def take(self, surroundings: Surroundings) -> None:
         """Note how the other work on a simulated board slows it; from another thread."""

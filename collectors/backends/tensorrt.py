@@ -6,6 +6,7 @@ readings Python only goes through the list and compares the results with those o
 
 import ctypes
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ from ...parsers.inference.placement import (
     placement_of,
     wide_layers,
 )
+from ..board.boards import is_tegra
+from ..board.memory import MemoryNeed, obtainable_memory
 from ..models.files import facts_of, find_model
 from . import calibration, engine_cache
 from .base import (
@@ -585,11 +588,8 @@ class TensorRt(Inferring):
                 self.slots.append(self.slot_class(self._cuda, self._trt, parts, order))
         self.input_shapes = self.slots[0].input_shapes
         self._look_at_memory()
-        size = getattr(self._engine, "device_memory_size_v2", None)
-        if size is None:
-            size = getattr(self._engine, "device_memory_size", None)  # the older name
         self._note(
-            context_bytes=size,
+            context_bytes=self._context_bytes(),
             has_cuda_graph=False,
             streams=order.streams,
             has_transfers=order.transfers and order.memory in (None, "copy"),
@@ -606,6 +606,25 @@ class TensorRt(Inferring):
             layer_types=dict(types),
             notes=(*self.built.notes, *notes),
         )
+
+    def _compare(self, need: MemoryNeed) -> None:
+        """Tell whether the memory of a Jetson, or else that of the GPU, is enough."""
+        free: int | None = self._cuda.free_bytes()
+        if is_tegra(self._machine):
+            free = obtainable_memory(self._machine)
+        if free is None:
+            return
+        words = need.compare(free)
+        self.progress(words)
+        if need.size > free:
+            print(f"warning: the engine {words}", file=sys.stderr)
+
+    def _context_bytes(self) -> int | None:
+        """Return the device memory of one context of the engine, by its newer or older name."""
+        size = getattr(self._engine, "device_memory_size_v2", None)
+        if size is None:
+            size = getattr(self._engine, "device_memory_size", None)
+        return size
 
     def make_part(self) -> EnginePart:
         """Return the engine with a new context."""
@@ -685,6 +704,8 @@ class TensorRt(Inferring):
             if kept_engine is not None:
                 content, sidecar = kept_engine
                 self.cold_start_ns["cache_load"] = time.monotonic_ns() - begin_ns
+                contexts = (sidecar.built.context_bytes or 0) * self._order.streams
+                self._compare(MemoryNeed(len(content) + contexts))
                 if self._deserialise(content):
                     self.built = sidecar.built
                     self._note(is_cached=True, **self._request())
@@ -744,6 +765,7 @@ class TensorRt(Inferring):
             placement=placement_of(made.log, inspector, self._order.device),
             engine_key=key,
             engine_bytes=len(made.plan),
+            context_bytes=self._context_bytes(),
             **self._request(),
         )
         return BuiltEngine(made.plan, self.built, made.log, inspector)

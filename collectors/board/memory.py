@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from .boards import keeps_freed_pages
 from .readers import free_memory, read_number, read_text, to_number
@@ -11,6 +12,25 @@ _HIERARCHIES = (
     ("", "sys/fs/cgroup", "memory.max", "memory.current"),
     ("memory", "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
+
+
+class MemoryNeed(NamedTuple):
+    """Memory that is about to be taken, in bytes; ``bound`` is ``about`` or ``at least``."""
+
+    size: int
+    bound: str = "about"
+
+    def compare(self, free: int) -> str:
+        """Return in words whether it can be had, and by how much.
+
+        Nothing is refused: the estimate may be wrong, other programs may end, the kernel may swap.
+        """
+        rest = free - self.size
+        end = f"{rest >> 20} MiB remain"
+        if rest < 0:
+            end = f"{-(rest >> 20)} MiB are missing"
+        need = f"takes {self.bound} {self.size >> 20} MiB of memory"
+        return f"{need}; {free >> 20} MiB are free: {end}"
 
 
 def obtainable_memory(root: Path = Path("/")) -> int | None:

@@ -183,9 +183,10 @@ def _sha256(path: Path, _mtime_ns: int, _size: int, _inode: int) -> str:
 
 
 class GraphAnswer(Record):
-    """The line that the reader of graphs prints: a graph, or why there is none."""
+    """The line that the reader of graphs prints: a graph or its memory, or why there is none."""
 
     graph: Graph | None = None
+    session_bytes: int | None = None
     problem: str = ""
     remedy: str = ""
 
@@ -221,3 +222,15 @@ def read_graph_apart(
     if answer.graph is None:
         raise UserError(answer.problem, answer.remedy)
     return answer.graph
+
+
+def session_bytes_apart(
+    path: Path, shapes: Mapping[str, tuple[int, ...]], block: int, seconds: float = 10.0
+) -> int | None:
+    """Return the ``session_bytes`` of a model by a child, or None if it does not find them."""
+    command = python_child(f"{__package__}.onnx_graph", name="onnx")
+    values = (str(path), json.dumps(dict(shapes)), str(2 << 30), str(block))
+    answer = ask_child((*command, *values), GraphAnswer, "onnx", f"to read {path}", seconds)
+    if isinstance(answer, UserError):
+        return None
+    return answer.session_bytes

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from ...parsers.errors import UserError
 from ...parsers.onnx import slim
 from ...parsers.onnx.graph import LONGEST_VALUES, SUBGRAPH, Attribute, Graph, Node, Shape, Tensor
+from ...parsers.onnx.memory import session_bytes
 from ..children.bounded import limit_memory
 from ..paths import is_file
 from .files import INSTALL_ONNX, GraphAnswer, external_files
@@ -739,13 +740,18 @@ def _domain(domain: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Read a model and print the graph, or the error, as one JSON object."""
-    path, shapes, most_bytes = arguments
+    """Read a model and print the graph, its memory with blocks, or the error, as JSON."""
+    path, shapes, most_bytes, *block = arguments
+    with suppress(OSError):
+        # If memory runs out, Linux is to end this process and not the one that asks.
+        Path("/proc/self/oom_score_adj").write_text("1000")
     try:
         file_bytes = Path(path).stat().st_size if is_file(Path(path)) else 0
         limit_memory(file_bytes + int(most_bytes))  # the file is mapped
         given = {name: tuple(lengths) for name, lengths in json.loads(shapes).items()}
         answer = GraphAnswer(graph=read_graph(Path(path), given))
+        if block and answer.graph is not None:
+            answer = GraphAnswer(session_bytes=session_bytes(answer.graph, int(block[0])))
     except UserError as error:
         answer = GraphAnswer(problem=error.message, remedy=error.remedy)
     except MemoryError:

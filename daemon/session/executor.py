@@ -27,10 +27,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...collectors.base import SYSTEM_CLOCK, Clock, Stamped
+from ...collectors.board.memory import obtainable_memory
+from ...collectors.catalog import find_backend
 from ...collectors.children.process import LineChild, Quiet
 from ...collectors.children.program import python_child
 from ...collectors.http_peer import Secrets
-from ...parsers.errors import ParseError
+from ...collectors.models.files import BUILTIN_PREFIX, builtin_path
+from ...collectors.paths import is_file
+from ...parsers.errors import ParseError, UserError
 from ...parsers.inference import events
 from ..settings.file import ConfigError, read_text
 
@@ -53,6 +57,7 @@ class Executor:
         argv: tuple[str, ...] | None = None,
         cwd: Path | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        free_memory: Callable[[], int | None] = obtainable_memory,
     ) -> None:
         """Prepare; the first run starts the worker: ``argv`` and ``--lane DEVICE``.
 
@@ -63,6 +68,7 @@ class Executor:
         command = worker_command(device) if argv is None else argv
         self._argv = (*command, "--lane", device)
         self._clock = clock
+        self._free_memory = free_memory
         self._child: LineChild | None = None
         self._process = events.Process()
         self._secrets = Secrets()  # of the present order
@@ -139,6 +145,10 @@ class Executor:
         self._process = order.process
         is_new = self._child is None
         if is_new:
+            begin_ns = self._clock.monotonic_ns()
+            self._look_at_memory(order, on_event)
+            # Reading the graph is no part of the run, so its time limit begins behind that.
+            until_ns += self._clock.monotonic_ns() - begin_ns
             refusal = self._start(order.run_id, self._seconds_until(until_ns))
             if refusal is not None:
                 return refusal
@@ -197,6 +207,29 @@ class Executor:
             elif self._cancelled.is_set():
                 self.close()
                 return _cancelled(run_id)
+
+    def _look_at_memory(
+        self, order: events.Order, on_event: Callable[[events.RunEvent], None]
+    ) -> None:
+        """Tell whether the memory that a new worker takes can be had, as far as it is known."""
+        free = self._free_memory()
+        model = Path(order.model)
+        if order.model.startswith(BUILTIN_PREFIX):
+            name = order.model.removeprefix(BUILTIN_PREFIX)
+            model = builtin_path(name, Path(order.model_directory))
+        # What fails here fails in the worker too, which then says why.
+        with contextlib.suppress(UserError, OSError, RuntimeError):
+            model = (self._cwd or Path()) / model.expanduser()
+            if free is None or not is_file(model):
+                return
+            need = find_backend(order.backend).memory_need(model, order, free)
+            if need is None:
+                return
+            words = need.compare(free)
+            if need.size > free:
+                _LOG.warning("%s: the worker %s", self.device, words)
+            else:
+                on_event(events.Progress(run_id=order.run_id, doing=words))
 
     def _start(self, run_id: str, left_seconds: float) -> events.Finished | None:
         """Start a worker and wait for its first message; return the error, if any."""

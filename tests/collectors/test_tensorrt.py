@@ -791,6 +791,29 @@ def test_engine_of_a_build_without_memory_keeps_the_warning(desk, model):
     assert any(words in note for note in again.notes)
 
 
+@pytest.mark.parametrize("is_jetson", [False, True])
+def test_engine_of_the_cache_is_compared_with_memory_before_it_is_loaded(
+    desk, model, capsys, is_jetson
+):
+    """It takes its file and its contexts: of a Jetson's free memory, elsewhere of the GPU's."""
+    desk.trt.ICudaEngine.device_memory_size = 200 << 20
+    (desk.folder / "proc/device-tree").mkdir(parents=True)
+    (desk.folder / "proc/meminfo").write_text("MemAvailable: 102400 kB\n")
+    if is_jetson:
+        (desk.folder / "proc/device-tree/compatible").write_text("nvidia,tegra234\0")
+    desk.make(model)
+    capsys.readouterr()
+    told: list[str] = []
+    engine = TensorRt(machine=desk.folder, ask=look)
+    desk.made.append(engine)
+    engine.progress = told.append
+    engine.load(model, desk.order(model, streams=3))
+    engine.build()
+    free, end = (100, "501 MiB are missing") if is_jetson else (7629, "7029 MiB remain")
+    assert told == [f"takes about 600 MiB of memory; {free} MiB are free: {end}"]
+    assert ("501 MiB are missing" in capsys.readouterr().err) == is_jetson
+
+
 @pytest.fixture
 def plugins(tmp_path):
     """Make libraries as the fake TensorRT reads them; one that registers itself is real."""
