@@ -3,7 +3,7 @@
 import tempfile
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, product
 from math import ceil
 from pathlib import Path
@@ -43,6 +43,7 @@ from ..results.summary import (
     reported_flags,
     summarise,
 )
+from ..results.sustained import Trips
 from .settings import (
     BASELINE_SECONDS,
     LOOK_SECONDS,
@@ -51,6 +52,7 @@ from .settings import (
     workload_name,
     workload_of,
 )
+from .sustain import LongRun
 from .workers import FinishedRun, Workers, look_at
 
 T = TypeVar("T")
@@ -305,7 +307,7 @@ class Bench:
 
     The telemetry of the workers' session has to be started before ``run``. ``begin_pass`` is called
     with the number of each pass before its first round, and ``add_work`` with a model and its timed
-    layers, which it returns with the work of each.
+    layers, which it returns with the work of each. ``trips`` are the trip points of the board.
     """
 
     settings: BenchSettings
@@ -313,6 +315,7 @@ class Bench:
     display: Display
     begin_pass: Callable[[int], None] = lambda _number: None
     add_work: Callable[[str, LayerRows], LayerRows] = lambda _model, rows: rows
+    trips: Trips = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         may_stop = self.settings.until_ratio is not None
@@ -326,7 +329,13 @@ class Bench:
         for device in measured:
             workloads[device] = workload_of(self.settings, model, device)
         watch = Watch(self.settings.until_ratio or 0.0)
-        rounds = self._measure(model, workloads, measured, watch)
+        if self.settings.sustain_seconds is None:
+            rounds = self._measure(model, workloads, measured, watch)
+        else:
+            rounds = []
+            for device in self._running(measured):
+                is_first = not rounds
+                rounds += self._sustain(workloads[device], measured[device], is_first=is_first)
         self._count(measured, rounds)
         for one in measured.values():
             if one.status == "cancelled" and one.rounds:
@@ -526,6 +535,34 @@ class Bench:
         power = power_of(cut, report, session.energy.rule, session.environment)
         device_ns, stages_ns = trace.device_ns(), trace.stages_ns
         return Round(report, latencies, device_ns, stages_ns, clocks, power, is_short)
+
+    def _sustain(self, workload: Workload, one: Measured, *, is_first: bool) -> list[Round]:
+        """Let an accelerator work without a pause; return the parts of that run as rounds."""
+        length, display = self.settings.duration_seconds, self.display
+        run = LongRun(
+            self.session,
+            length,
+            batch=self.settings.batch,
+            trips=self.trips,
+            hear=display.heard,
+            say=display.say,
+            from_rest=is_first,
+        )
+        display.begin(f"{duration(length)} on {workload.accelerator}", length)
+        self.workers.heard = run.heard
+        done = self.workers.run(workload, workload.accelerator, workload.timeout_seconds)
+        self.workers.heard = display.heard
+        if done.status != "ok":
+            one.status, one.reason, one.log = (
+                done.status,
+                done.report.reason,
+                done.report.worker_log,
+            )
+        parts = run.parts(done)
+        one.sustained = run.result(parts)
+        words = one.reason or "it has no times of inferences"
+        display.end(words if one.sustained is None else one.sustained.sentence)
+        return parts
 
     def _lock_in(self, one: Measured, workload: Workload, length: float) -> None:
         """Measure the energy of an inference, and of each of its stages if that was asked for."""

@@ -38,6 +38,7 @@ from ...parsers.rails import RailRule
 from ...parsers.values import DLAS, accelerator_of, body_device
 from ..results.bench_page import name_of
 from ..results.records import BODY, HEAD, BenchSettings
+from ..results.sustained import COUNTED_PARTS, LEAST_SECONDS
 
 # Fast enough for a hundred samples in 13 s, and not divisors of usual rates. Passes take turns, so
 # that work keeps step with the sampling in one of them only.
@@ -150,6 +151,8 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         _check_cut(settings.cut, models)
     if settings.shapes and len(models) > 1:
         raise UsageError("--shape names inputs of one model", "measure one model at a time")
+    if arguments.sustain is not None:
+        _check_sustain(arguments)
     if arguments.sweep or settings.latency_below_seconds is not None:
         settings = check_sweep(settings, [name for name, _ in arguments.sweep])
     _check_memory(settings)
@@ -171,6 +174,7 @@ def _may_stop(arguments: argparse.Namespace) -> bool:
         UsageError: It was asked to, beside a number of rounds or a plan that has one.
     """
     given = {
+        "--sustain": arguments.sustain is not None,
         "--rounds": arguments.rounds is not None,
         "--sweep": bool(arguments.sweep),
         "--contention": arguments.contention,
@@ -234,6 +238,9 @@ def _settings(
         duration, baseline = _SIMULATED_SECONDS, _SIMULATED_BASELINE
     if arguments.baseline is not None:
         baseline = arguments.baseline
+    if arguments.sustain is not None:
+        settings |= {"sustain_seconds": arguments.sustain, "rounds": COUNTED_PARTS}
+        duration, baseline = arguments.sustain, 0.0
     if telemetry is None:
         baseline = 0.0  # an idle phase that no sample covers is wasted time
     if arguments.lock_in:
@@ -302,6 +309,19 @@ def _check_memory(settings: BenchSettings) -> None:
             problem = find_backend(name).memory_problem(chosen)
             if problem is not None:
                 raise UsageError(f"{problem} (on {device} it is {name})", "leave memory out")
+
+
+def _check_sustain(arguments: argparse.Namespace) -> None:
+    """Raise ``UsageError`` if a long run is too short, or was given beside what has other runs."""
+    if arguments.sustain < LEAST_SECONDS:
+        raise UsageError(
+            f"--sustain {arguments.sustain:g}s ends before a board is warm",
+            f"give {LEAST_SECONDS / 60:.0f}m or more, better 30m",
+        )
+    for name in ("rounds", "duration", "baseline", "sweep", "contention", "lock_in", "layers"):
+        if getattr(arguments, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} does not go with --sustain", "give one of the two")
 
 
 def _check_cut(directory: str, models: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from typing import get_args
 from ... import __version__
 from ...collectors.base import SYSTEM_CLOCK
 from ...collectors.board.boards import read_power_modes
+from ...collectors.board.readers import read_trips
 from ...collectors.catalog import BACKENDS, SOURCES, SUBJECTS
 from ...daemon.commands import Options, devices, ratio, seconds_or_none
 from ...daemon.commands import duration as read_duration
@@ -91,6 +92,8 @@ def _measure(asked: Asked, state_dir: Path) -> tuple[BenchResult, Setup]:
     with display.progress:
         workers = Workers(setup.session, display.heard, cwd=state_dir)
         run = Bench(settings, workers, display, setup.begin_pass)
+        if not settings.is_simulated:
+            run.trips = read_trips(Path("/"))
         run.add_work = lambda model, rows: layers_with_work(
             model, state_dir / "models", settings.batch, rows, settings.shapes
         )
@@ -310,6 +313,12 @@ def add(option: Options) -> None:
         "--latency-below TIME",
         "with --sweep: the best throughput and the least energy with a 99th percentile below it,"
         " as 20ms",
+        type=read_duration,
+    )
+    option(
+        "--sustain TIME",
+        "work without a pause for so long, as 30m, on one accelerator after the other: the rate,"
+        " energy and temperature that hold, with a forecast after five minutes",
         type=read_duration,
     )
     option("--lock-in", "after the rounds, the energy of a short inference by an on/off pattern")

@@ -42,6 +42,7 @@ from .records import (
 )
 from .saved_page import SIMULATED_NOTICE, flag_blocks, html_page, runs_table, timeline_of
 from .summary import GOALS
+from .sustained import sustained_blocks
 from .sweep_page import sweep_blocks
 
 Samples = Callable[[int, int], WindowSlice]
@@ -75,7 +76,7 @@ def print_result(
         found = _published_of(model, published)
         blocks += [_table(model, found), *_remarks(model)]
         blocks += [_winners(model), *_looks(model)]
-        blocks += [_published_items(found), _grouped(model.checks)]
+        blocks += [_published_items(found), *sustained_blocks(model), _grouped(model.checks)]
         blocks += layer_blocks(model.accelerators, is_page=False)
     if result.contention is not None:
         table, lines, about = _contention(result.contention)
@@ -148,6 +149,7 @@ def _model_blocks(
     if conclusion is not None:
         blocks.append(Text(conclusion, "conclusion"))
     blocks += [*_bars(model), *_looks(model), _table(model, found), *_remarks(model)]
+    blocks += sustained_blocks(model)
     if found:
         blocks += [Heading("Beside published results", 3), _published_items(found)]
     if model.checks:

@@ -77,6 +77,54 @@ class LayerRow(EngineLayer):
     edge_bytes: NonNegativeInt | None = None
 
 
+class Forecast(Record):
+    """The steady state as it was forecast while the board still warmed up, or why it was not.
+
+    ``rate_per_second`` is of inputs; ``celsius`` is the temperature of the zone.
+    """
+
+    after_seconds: NonNegativeFloat
+    zone: str | None = None
+    celsius: Figure | None = None
+    rate_per_second: Figure | None = None
+    reason: str | None = None
+
+
+class Margin(Record):
+    """A reading of the steady state and the limit that it must not reach, in one unit.
+
+    ``name`` says which: ``tj, passive trip point``, ``module power, mode MODE_15W``.
+    """
+
+    name: str
+    value: float
+    limit: float
+    unit: Literal["°C", "W", "A"]
+
+
+class Sustained(Record):
+    """What holds: a model that works for a long time without a pause.
+
+    Attributes:
+        seconds: How long it did.
+        zone: The zone that is nearest to its trip point, or else the hottest.
+        rate_per_second: Inputs per second in the last fifth, as ``celsius`` of the zone.
+        is_settled: Whether neither moved in that fifth by more than 1 % and 1 °C.
+        throttled_seconds: When a clock was first held low, by kind, after the begin.
+        sentence: The forecast, what became of it, and whether it held.
+    """
+
+    seconds: NonNegativeFloat
+    zone: str | None = None
+    rate_per_second: Figure | None = None
+    celsius: Figure | None = None
+    is_settled: bool = False
+    throttled_seconds: dict[str, NonNegativeFloat] = {}
+    margins: tuple[Margin, ...] = ()
+    forecast: Forecast | None = None
+    sentence: str
+
+
 class AcceleratorResult(Record):
     """One model on one accelerator: all of its rounds together.
 
@@ -89,6 +137,7 @@ class AcceleratorResult(Record):
         dla_active: Share of time in which a DLA core was powered, by core.
         lock_in: Energy of an inference by lock-in, if it was asked for; ``lock_in_stages`` of
             each stage.
+        sustained: What holds, if it was asked for.
         layers: Time of each layer in the order of the engine, if it was asked for.
         profiled_seconds: All time that the profiler reported, per inference: the sum of ``layers``.
             It is longer than an inference that is not profiled.
@@ -126,6 +175,7 @@ class AcceleratorResult(Record):
     offset_joules_per_inference: NonNegativeFloat | None = None
     lock_in: LockInReport | None = None
     lock_in_stages: dict[StageName, LockInReport] = {}
+    sustained: Sustained | None = None
     layers: tuple[LayerRow, ...] = ()
     profiled_seconds: NonNegativeFloat | None = None
     profiled_inferences: PositiveInt | None = None
@@ -413,6 +463,7 @@ class BenchSettings(InferenceSettings, Record):
     contention: bool = False
     lock_in_seconds: NonNegativeFloat | None = None
     lock_in_stages: bool = False
+    sustain_seconds: NonNegativeFloat | None = None
     layers: bool = False
     sweep: dict[SweepAxis, tuple[int | str, ...]] = {}
     latency_below_seconds: NonNegativeFloat | None = None

@@ -50,6 +50,7 @@ from .records import (
     LayerRow,
     ModelResult,
     Status,
+    Sustained,
 )
 from .stopping import DOUBT, widened, widening
 
@@ -125,6 +126,7 @@ class Measured:
     rounds: Sequence[Round] = ()
     lock_in: LockInReport | None = None
     lock_in_stages: dict[StageName, LockInReport] = field(default_factory=dict)
+    sustained: Sustained | None = None
     layers: tuple[LayerRow, ...] = ()
     profiled_seconds: float | None = None
     profiled_inferences: int | None = None
@@ -259,6 +261,7 @@ def summarise_accelerator(one: Measured, doubt: float = DOUBT) -> AcceleratorRes
         outputs=one.outputs,
         lock_in=one.lock_in,
         lock_in_stages=one.lock_in_stages,
+        sustained=one.sustained,
         layers=one.layers,
         profiled_seconds=one.profiled_seconds,
         profiled_inferences=one.profiled_inferences,
