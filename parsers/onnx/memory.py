@@ -174,9 +174,11 @@ def _steps(graph: Graph, block: int) -> Iterator[_Step]:
         if is_constant(graph, node):
             continue
         tensors = graph.varying_inputs(node)
-        is_blocked = node.op in _KEEP_BLOCKS and blocked.issuperset(t.name for t in tensors)
+        names = [tensor.name for tensor in tensors]
+        is_blocked = node.op in _KEEP_BLOCKS and blocked.issuperset(names)
         if node.op == "Conv":
             is_blocked = block > 1
+        width = block if is_blocked else 1
         reads = []
         for tensor in tensors:
             name = tensor.name
@@ -185,10 +187,10 @@ def _steps(graph: Graph, block: int) -> Iterator[_Step]:
                 name = f"{name} {is_blocked}"
                 if name not in copies:
                     copies.add(name)
-                    yield _Step((tensor.name,), name, _size(tensor, block if is_blocked else 1))
+                    yield _Step((tensor.name,), name, _size(tensor, width))
             reads.append(name)
         for tensor in map(graph.tensor, filter(None, node.outputs)):
-            size = _size(tensor, block if is_blocked else 1)
+            size = _size(tensor, width)
             op = node.op
             if is_blocked:
                 blocked.add(tensor.name)

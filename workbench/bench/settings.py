@@ -151,20 +151,26 @@ def read_settings(arguments: argparse.Namespace) -> Asked:
         _check_cut(settings.cut, models)
     if settings.shapes and len(models) > 1:
         raise UsageError("--shape names inputs of one model", "measure one model at a time")
-    if arguments.sustain is not None:
-        _check_sustain(arguments)
-    if arguments.sweep or settings.latency_below_seconds is not None:
-        settings = check_sweep(settings, [name for name, _ in arguments.sweep])
+    settings = _check_plan(arguments, settings)
     _check_memory(settings)
-    if settings.contention:
-        check_contention(settings)
-    if settings.lock_in_stages and not settings.lock_in_seconds:
-        raise UsageError("--stages belongs to --lock-in", "give both")
     if settings.backend:
         _check_backend(settings, settings.backend)
     # The simulated board cannot be in step with what runs by plan beside it.
     varies_interval = arguments.config is None and not settings.is_simulated
     return Asked(settings, telemetry, rule, problem, varies_interval)
+
+
+def _check_plan(arguments: argparse.Namespace, settings: BenchSettings) -> BenchSettings:
+    """Return the settings of a plan other than rounds in turn, or raise ``UsageError``."""
+    if arguments.sustain is not None:
+        _check_sustain(arguments)
+    if arguments.sweep or settings.latency_below_seconds is not None:
+        settings = check_sweep(settings, [name for name, _ in arguments.sweep])
+    if settings.contention:
+        check_contention(settings)
+    if settings.lock_in_stages and not settings.lock_in_seconds:
+        raise UsageError("--stages belongs to --lock-in", "give both")
+    return settings
 
 
 def _may_stop(arguments: argparse.Namespace) -> bool:

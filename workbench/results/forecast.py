@@ -101,25 +101,38 @@ def foresee(heat_up: HeatUp) -> Forecast:
         limit = _limit_of(times - times[0], celsius, only_warms=heat_up.only_warms)
         if limit.correlation < _WHITE:
             break
-    reason = ""
     if limit is None:
         reason = "too few readings since a fan or a clock changed"
-    elif limit.value > celsius[-1] + _GUESSED_CELSIUS and limit.slowest > _LONGEST_SECONDS:
-        reason = "the board warms too slowly to tell where it ends"
-    elif heat_up.may_step and limit.value + limit.half > celsius.max() + _FAN_CELSIUS:
-        reason = "a fan may turn faster before the board is warm"
-    elif limit.value + limit.half / 3 > heat_up.trip_celsius:
-        reason = f"heat will lower the clocks, at {heat_up.trip_celsius:.0f} °C"
-    if limit is None or reason:
         return Forecast(after_seconds=heat_up.seconds, reason=reason)
+    reason = _why_not(heat_up, limit, celsius)
+    if reason:
+        return Forecast(after_seconds=heat_up.seconds, reason=reason)
+    warmth = Figure.around(limit.value, limit.half)
+    return _narrow(heat_up, warmth, _rate_at(limit, celsius, rates))
+
+
+def _why_not(heat_up: HeatUp, limit: _Limit, celsius: Array) -> str:
+    """Return why the board will not go on to its limit as it did so far; empty if it will."""
+    if limit.value > celsius[-1] + _GUESSED_CELSIUS and limit.slowest > _LONGEST_SECONDS:
+        return "the board warms too slowly to tell where it ends"
+    if heat_up.may_step and limit.value + limit.half > celsius.max() + _FAN_CELSIUS:
+        return "a fan may turn faster before the board is warm"
+    if limit.value + limit.half / 3 > heat_up.trip_celsius:
+        return f"heat will lower the clocks, at {heat_up.trip_celsius:.0f} °C"
+    return ""
+
+
+def _rate_at(limit: _Limit, celsius: Array, rates: Array) -> Figure:
+    """Return the rate at a temperature, by the straight line through those of the heat-up."""
     warmth = celsius - celsius.mean()
     squares = max(warmth @ warmth, 1e-9)
     slope, ahead = warmth @ rates / squares, limit.value - celsius.mean()
     scatter = (rates - rates.mean() - slope * warmth).std()
     rate = float(rates.mean() + slope * ahead)
     error = 2 * scatter * sqrt(1 / BINS + ahead**2 / squares)
-    half = float(np.linalg.norm([error, slope * limit.half, _RATE_RATIO * rate]))
-    return _narrow(heat_up, Figure.around(limit.value, limit.half), Figure.around(rate, half))
+    return Figure.around(
+        rate, float(np.linalg.norm([error, slope * limit.half, _RATE_RATIO * rate]))
+    )
 
 
 def _narrow(heat_up: HeatUp, celsius: Figure, rate: Figure) -> Forecast:
