@@ -122,10 +122,15 @@ def test_begin_and_cause_of_throttling_are_stated(hold):
 
 
 def test_run_that_still_warms_is_not_settled(hold):
-    _, result = hold(lambda at: {TJ: warm(at, 900.0)})
+    def columns(at):
+        return {TJ: warm(at, 900.0), "gpu.frequency_hertz.0": 1e9 + 1e8 * (int(at) % 2)}
+
+    _, result = hold(columns)
     [gpu] = result.accelerators
     assert gpu.sustained.forecast.reason is not None
     assert "not settled after 10 min" in gpu.sustained.sentence
+    assert gpu.unsettled_rounds > 0
+    assert not {"unsettled", "not_steady"} & {check.name for check in result.checks}
 
 
 def test_without_temperature_the_rate_is_known(hold):

@@ -206,6 +206,10 @@ def _lock_words(environment: Environment | None) -> str:
     return _LOCK
 
 
+# A long run itself says whether it settled, and more rounds are no remedy.
+_OF_ROUNDS = ("unsettled", "not_steady")
+
+
 def _found(result: AcceleratorResult) -> Iterator[_Found]:
     """Yield the caveats of a result, in their order."""
     yield from _of_stages(result)
@@ -218,6 +222,8 @@ def _found(result: AcceleratorResult) -> Iterator[_Found]:
         yield _Found("few_inferences", (count,))
     for name, rounds in (("unsettled", result.unsettled_rounds), *result.flags.items()):
         if not rounds or (name not in CAVEATS and name not in _REMEDIES):
+            continue
+        if result.sustained is not None and name in _OF_ROUNDS:
             continue
         words = f"{rounds} of {result.rounds} rounds"
         if rounds >= result.rounds:
