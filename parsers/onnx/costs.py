@@ -66,8 +66,8 @@ class ModelWork(Record):
 
     Attributes:
         flops: Sum over the nodes that have a figure.
-        moved_bytes: Of the kernels, each of which reads its inputs and weights once and writes its
-            outputs once. None if a size is unknown.
+        moved_bytes: What the kernels of an engine move at least: each reads the elements that it
+            needs and its weights once, and writes its outputs once. None if a size is unknown.
     """
 
     flops: NonNegativeInt
@@ -78,7 +78,8 @@ def model_work(graph: Graph, precision: CostPrecision) -> ModelWork:
     """Count a model whose element-wise nodes run in the kernel of the node before them.
 
     So TensorRT fuses them, on the GPU and on the DLA. The parts of a ``Concat`` are written where
-    the whole belongs, so it moves nothing.
+    the whole belongs, so it moves nothing but what a ``Resize`` made: TensorRT copies that. Inputs
+    and outputs of the model are in the types of its file.
     """
     work = 0
     moved: list[int | None] = []
@@ -86,13 +87,23 @@ def model_work(graph: Graph, precision: CostPrecision) -> ModelWork:
         if is_constant(graph, node):
             continue
         work += flops(graph, node) or 0
+        if node.op == "Conv":
+            moved.append(-_skipped(graph, node, precision))
         if node.op != "Concat":
             moved += _moved(graph, node, precision)
-    kept = _size_of_all(map(graph.tensor, _fused_away(graph)), precision)
+            continue
+        for part in graph.varying_inputs(node):
+            maker = graph.maker(part.name)
+            if maker is not None and maker.op == "Resize":
+                moved += 2 * [_size(part, precision)]
     total = _sum(moved)
-    if total is not None and kept is not None:
-        total -= 2 * kept
-    return ModelWork(flops=work, moved_bytes=total)
+    fused = _size_of_all(map(graph.tensor, _fused_away(graph)), precision)
+    edge = _tensors(graph, (*graph.inputs, *graph.outputs))
+    in_file = _sum(tensor.size_bytes for tensor in edge)
+    at_precision = _size_of_all(edge, precision)
+    if total is None or fused is None or in_file is None or at_precision is None:
+        return ModelWork(flops=work)
+    return ModelWork(flops=work, moved_bytes=total - 2 * fused + in_file - at_precision)
 
 
 def _fused_away(graph: Graph) -> list[str]:
@@ -112,6 +123,19 @@ def _fused_away(graph: Graph) -> list[str]:
         if latest is not None:
             names += [name for name in latest.outputs if name in node.inputs]
     return names
+
+
+def _skipped(graph: Graph, convolution: Node, precision: CostPrecision) -> int:
+    """Return the bytes of the input that a stride beyond the kernel skips."""
+    given = graph.input(convolution, 0)
+    whole = _size(given, precision) or 0
+    read = whole
+    kernel = (graph.input(convolution, 1).lengths or ())[2:]
+    made = (graph.output(convolution).lengths or ())[2:]
+    for width, before, after in zip(kernel, (given.lengths or ())[2:], made, strict=False):
+        if width * after < before:
+            read = read * width * after // before
+    return whole - read
 
 
 def is_constant(graph: Graph, node: Node) -> bool:

@@ -1,5 +1,7 @@
 """The work of a whole model whose element-wise nodes run in the kernel before them, by hand."""
 
+import pytest
+
 from tegrascope.parsers.onnx.costs import model_work
 from tegrascope.parsers.onnx.graph import Graph, Node, Tensor
 
@@ -31,7 +33,8 @@ def test_element_wise_node_runs_in_the_kernel_before_it():
     work = model_work(graph, "fp32")
     assert work.flops == PRODUCTS + 128
     assert work.moved_bytes == 4 * (128 + 64 + 128)
-    assert model_work(graph, "int8").moved_bytes == 128 + 64 + 128
+    # The input and the output stay float32.
+    assert model_work(graph, "int8").moved_bytes == 4 * 128 + 64 + 4 * 128
 
 
 def test_sum_of_two_branches_runs_in_the_later_one():
@@ -80,6 +83,30 @@ def test_parts_of_a_concat_are_written_in_place():
     )
     branch = 128 + 64 + 128
     assert model_work(graph, "fp32").moved_bytes == 4 * (2 * branch + 256 + 128 + 128)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "given", "made", "read"),
+    [(1, 8, 4, 16), (1, 7, 4, 16), (2, 8, 4, 64), (3, 8, 4, 64), (3, 8, 8, 64), (1, 8, 10, 64)],
+)
+def test_elements_between_the_strides_are_not_read(kernel, given, made, read):
+    graph = graph_of(
+        [("Conv", "xw", "y")],
+        {"x": (1, 1, given, given), "w": (1, 1, kernel, kernel), "y": (1, 1, made, made)},
+        weights="w",
+    )
+    assert model_work(graph, "fp32").moved_bytes == 4 * (read + kernel**2 + made**2)
+
+
+def test_enlarged_part_of_a_concat_is_copied():
+    """TensorRT writes it by itself, then reads it and writes it into the whole."""
+    graph = graph_of(
+        [("Resize", "x", "a"), ("Conv", "xw", "b"), ("Concat", "ab", "y")],
+        {**dict.fromkeys("xab", MAP), "y": (1, 16, 4, 4), "w": FILTER},
+        weights="w",
+    )
+    resize, convolution, copy = 128 + 128, 128 + 64 + 128, 128 + 128
+    assert model_work(graph, "fp32").moved_bytes == 4 * (resize + convolution + copy)
 
 
 def test_open_shape_leaves_the_bytes_unknown():
