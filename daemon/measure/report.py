@@ -402,13 +402,14 @@ class Possible(Record):
     """How near a run came to the peaks of its accelerator and memory, at the measured clocks.
 
     The peaks are those of ``parsers/peaks.toml``. A clock that is not known counts as its highest.
+    The work is counted, not measured: kernels do at least this, but a cache may spare the memory.
 
     Attributes:
         precision: The fastest in which a layer of the engine computes.
         flops_per_second: Operations of the model, by its ONNX file, times the rate of inferences.
         bytes_per_second: The least that the kernels of the model move, times that rate; of a server
             that has ``weight_bytes`` those of each step.
-        bound: The peak that the run would meet first.
+        bound: The peak that the counted work would meet first.
         peak_ratio: Share of ``peak_flops_per_second``; ``None`` if not known or ``above_bound``.
         bandwidth_ratio: Share of ``peak_bytes_per_second``, likewise.
     """

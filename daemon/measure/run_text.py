@@ -159,11 +159,10 @@ SHARE_OF_POSSIBLE = "share of the possible"
 
 
 def possible_words(possible: Possible) -> str:
-    """Return the shares of peak and bandwidth, and which of them bounds the work.
+    """Return the shares of peak and bandwidth, and which of them bounds the counted work.
 
-    >>> possible_words(Possible(precision="int8", peak_ratio=0.31, bandwidth_ratio=0.12,
-    ...                         flops_per_byte=83.4, bound="compute"))
-    '31.0 % of the int8 peak, 12.0 % of the memory bandwidth, 83.4 FLOP/B, bound by compute'
+    >>> possible_words(Possible(bandwidth_ratio=0.12, flops_per_byte=83.4, bound="compute"))
+    'by count: 12.0 % of the memory bandwidth, 83.4 FLOP/B, bound by compute'
     """
     parts = []
     if possible.peak_ratio is not None:
@@ -174,7 +173,9 @@ def possible_words(possible: Possible) -> str:
         parts.append(f"{digits(possible.flops_per_byte)} FLOP/B")
     if possible.bound is not None:
         parts.append(f"bound by {possible.bound}")
-    return ", ".join(parts)
+    if not parts:
+        return ""
+    return f"by count: {', '.join(parts)}"
 
 
 class Row(NamedTuple):

@@ -81,7 +81,8 @@ def test_shares_are_those_at_the_measured_clocks():
     assert (possible.bound, possible.flops_per_byte) == ("compute", 140.0)
     [row] = [row for row in run_rows(report) if row.label == SHARE_OF_POSSIBLE]
     assert row.text == (
-        "10.7 % of the int8 peak, 9.8 % of the memory bandwidth, 140 FLOP/B, bound by compute"
+        "by count: 10.7 % of the int8 peak, 9.8 % of the memory bandwidth, 140 FLOP/B, "
+        "bound by compute"
     )
 
 
@@ -153,7 +154,7 @@ def test_tokens_are_bounded_by_reading_the_weights():
     assert report.possible.bandwidth_ratio == pytest.approx(8e9 * 40 / 4 / 204.8e9)
     assert report.possible.bound == "memory"
     [row] = [row for row in run_rows(report) if row.label == SHARE_OF_POSSIBLE]
-    assert row.text == "39.1 % of the memory bandwidth, bound by memory"
+    assert row.text == "by count: 39.1 % of the memory bandwidth, bound by memory"
 
 
 def test_rounds_have_the_mean_of_their_shares():
