@@ -236,8 +236,8 @@ def test_window_is_closed_by_the_tick(service_of):
     window = {"name": "w", "backend": "window", "timeout": 0.2}
     service = running(service_of(SIMULATED | {"workloads": [window]}))
     run_id = service.windows.take(b'{"event": "begin", "workload": "w"}')["run_id"]
-    wait_for(lambda: History(service.session.store.path).run(run_id) is not None)
-    assert service.live.snapshot.workloads["w"].runs == {"failed": 1}
+    wait_for(lambda: service.live.snapshot.workloads["w"].runs == {"failed": 1})
+    assert History(service.session.store.path).run(run_id)["outcome"] == "failed"
 
 
 def test_nothing_is_reloaded_after_the_end(service_of):
