@@ -168,16 +168,9 @@ def correlate(
         run.readings, measured_phases, rule, divisor, timing, work_rhythm.beats, units, run.second
     )
     raised |= _flags_of_energy(measured)
-    possible: Possible | None = None
-    limits = limits_of(trace, environment)
-    if limits is not None:
-        per_second = work.completed / window.seconds
-        units_per_second = work.units_per_second(window)
-        possible, is_above = possible_of(
-            trace, limits, board, model_work, per_second, units_per_second
-        )
-        if is_above:
-            raised.add("above_bound")
+    possible, is_above = _possible(trace, environment, board, model_work, work, window)
+    if is_above:
+        raised.add("above_bound")
     in_order = quality.in_order(raised)
 
     return report.model_copy(
@@ -399,6 +392,22 @@ def _work_of(trace: RunTrace, window: Span) -> _Work:
     if trace.units is not None:
         units = Figure.limited(trace.units, trace.units_interval)
     return _Work(starts, latencies, completed, inferences, units)
+
+
+def _possible(
+    trace: RunTrace,
+    environment: Environment,
+    board: RunTelemetry | None,
+    model_work: "ModelWork | None",
+    work: _Work,
+    window: Span,
+) -> tuple[Possible | None, bool]:
+    """Return the shares of what the board can do, and whether one is above its bound."""
+    limits = limits_of(trace, environment)
+    if limits is None:
+        return None, False
+    per_second = work.completed / window.seconds
+    return possible_of(trace, limits, board, model_work, per_second, work.units_per_second(window))
 
 
 def _measuring_share(trace: RunTrace, window: Span) -> float | None:

@@ -70,15 +70,10 @@ def possible_of(
         work: Work of an inference; ``None`` if the model is not known.
         per_second: Inferences per second; ``units_per_second`` are those of the workload's unit.
     """
-    flops_per_second = bytes_per_second = flops_per_byte = None
-    if work is not None and work.flops:
-        flops_per_second = work.flops * per_second
-        if work.moved_bytes:
-            bytes_per_second = work.moved_bytes * per_second
-            flops_per_byte = work.flops / work.moved_bytes
-    elif trace.weight_bytes is not None and units_per_second is not None:
-        in_flight = 1 if trace.built is None else trace.built.streams
-        bytes_per_second = trace.weight_bytes * units_per_second / in_flight
+    flops_per_second, bytes_per_second = _done(trace, work, per_second, units_per_second)
+    flops_per_byte: float | None = None
+    if flops_per_second is not None and bytes_per_second:
+        flops_per_byte = flops_per_second / bytes_per_second
     of_peak, peak = _share(flops_per_second, limits.compute, board, trace.device)
     of_bandwidth, bandwidth = _share(bytes_per_second, limits.memory, board, "emc")
     if of_peak is None and of_bandwidth is None:
@@ -98,6 +93,19 @@ def possible_of(
         bandwidth_ratio=_believed(of_bandwidth),
     )
     return possible, max(of_peak or 0.0, of_bandwidth or 0.0) > 1.0
+
+
+def _done(
+    trace: RunTrace, work: "ModelWork | None", per_second: float, units_per_second: float | None
+) -> tuple[float | None, float | None]:
+    """Return operations and bytes per second, as far as they are known."""
+    if work is not None and work.flops:
+        moved = work.moved_bytes * per_second if work.moved_bytes else None
+        return work.flops * per_second, moved
+    if trace.weight_bytes is None or units_per_second is None:
+        return None, None
+    in_flight = 1 if trace.built is None else trace.built.streams
+    return None, trace.weight_bytes * units_per_second / in_flight
 
 
 def _share(
