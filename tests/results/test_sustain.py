@@ -133,6 +133,17 @@ def test_run_that_still_warms_is_not_settled(hold):
     assert not {"unsettled", "not_steady"} & {check.name for check in result.checks}
 
 
+@pytest.mark.parametrize(("step", "settles"), [(0.0, True), (0.02, False)])
+def test_a_rate_that_deviates_by_chance_is_settled_and_one_that_moves_is_not(step, settles):
+    parts = []
+    for number in range(20):
+        rate = 100.0 * (1 + 0.008 * (-1) ** number) * (1 - step * (number >= 16))
+        made = report(at=12.0 * number, gross=168.0, net=1.0)
+        parts.append(made.model_copy(update={"throughput_per_second": rate}))
+    assert sustained_of(parts, WindowSlice(), {}, None).is_settled is settles
+    assert not sustained_of(parts[:7], WindowSlice(), {}, None).is_settled
+
+
 def test_without_temperature_the_rate_is_known(hold):
     _, result = hold(lambda _: {"ram.used_bytes": 1.0})
     [gpu] = result.accelerators
@@ -176,7 +187,9 @@ def test_interrupted_run_has_its_whole_parts():
     assert len(rounds) == 6, "each has 15 s or more"
     assert {one.report.outcome for one in rounds} == {"ok"}
     assert found.rate_per_second.value == pytest.approx(20.0)
-    assert found.sentence.startswith("interrupted before the forecast; it became 20.0/s")
+    # Eight parts tell whether it settled.
+    said = "interrupted before the forecast; not settled after 1 min 40 s: 20.0/s"
+    assert found.sentence.startswith(said)
 
 
 def heat_up(constant, seconds=300.0, **changes):

@@ -65,16 +65,14 @@ def sustained_of(
     throttled: dict[str, float] = {}
     for kind, at_ns in throttled_ns(samples).items():
         throttled[kind] = max(at_ns - reports[0].started_ns, 0) / 1e9
-    rates = present([report.throughput_per_second for report in last])
-    column = signals.TEMPERATURE.by_label(samples.columns).get(zone or "", ())
-    warmth = []
-    for report in last:
-        steady = report.phases["steady"]
-        known = known_values(column[samples.inside(steady.begin_ns, steady.end_ns)])
-        if known:
-            warmth.append(fmean(known))
-    is_settled = len(rates) == COUNTED_PARTS and max(rates) <= (1 + _SETTLED_RATIO) * min(rates)
-    if warmth and max(warmth) - min(warmth) > _SETTLED_CELSIUS:
+    rates, warmth = _rates_and_warmth(last, samples, zone)
+    before = reports[-2 * COUNTED_PARTS : -COUNTED_PARTS]
+    earlier_rates, earlier_warmth = _rates_and_warmth(before, samples, zone)
+    # By means, because the rate of a part deviates by chance.
+    is_settled = len(earlier_rates) == len(rates) == COUNTED_PARTS
+    if is_settled and abs(fmean(rates) / fmean(earlier_rates) - 1) > _SETTLED_RATIO:
+        is_settled = False
+    if warmth and earlier_warmth and abs(fmean(warmth) - fmean(earlier_warmth)) > _SETTLED_CELSIUS:
         is_settled = False
     found = Sustained(
         seconds=(reports[-1].ended_ns - reports[0].started_ns) / 1e9,
@@ -88,6 +86,21 @@ def sustained_of(
         sentence="",
     )
     return found.model_copy(update={"sentence": _sentence(found)})
+
+
+def _rates_and_warmth(
+    parts: Sequence[RunReport], samples: WindowSlice, zone: str | None
+) -> tuple[list[float], list[float]]:
+    """Return the rate of each part and its mean temperature, as far as they are known."""
+    rates = present([report.throughput_per_second for report in parts])
+    column = signals.TEMPERATURE.by_label(samples.columns).get(zone or "", ())
+    warmth = []
+    for report in parts:
+        steady = report.phases["steady"]
+        known = known_values(column[samples.inside(steady.begin_ns, steady.end_ns)])
+        if known:
+            warmth.append(fmean(known))
+    return rates, warmth
 
 
 def _margins(
