@@ -383,6 +383,10 @@ _COOLERS = (
 )
 _FAN_CELSIUS = (45.0, 95.0)
 _RAILS_NS = 10_000_000_000
+# Of the memory that an idle board uses, and of the memory that it does not use.
+_OWNED_IDLE = {"processes": 0.66, "kernel": 0.2}
+_GPU_IDLE = 0.12
+_OWNED_UNUSED = {"cache": 0.7, "free": 0.3}
 _L4T = "36.4.3"  # the release whose lines are simulated
 _TRIPS_CELSIUS = {}
 for _zone in THROTTLING_ZONES:
@@ -462,8 +466,23 @@ class SimulatedKernel:
             columns[signals.DLA_POWERED_SECONDS, core] = before + powered * seconds
             columns[signals.DLA_POWERED, core] = powered
         if sample.ram is not None:
-            free = sample.ram.total_bytes - sample.ram.used_bytes
-            columns[signals.RAM_AVAILABLE, ""] = float(free)
+            self._take_memory(sample.ram)
+
+    def _take_memory(self, ram: Ram) -> None:
+        """Attribute the memory of a line; what work adds is taken to be the GPU's."""
+        columns = self._columns
+        unused = ram.total_bytes - ram.used_bytes
+        idle = min(self._board.model.ram.used * _MEBI, ram.used_bytes)
+        columns[signals.RAM_AVAILABLE, ""] = float(unused)
+        columns[signals.GPU_MEMORY_USED, ""] = round(ram.used_bytes - idle + _GPU_IDLE * idle)
+        rest = ram.total_bytes
+        for shares, whole in ((_OWNED_IDLE, idle), (_OWNED_UNUSED, unused)):
+            for owner, share in shares.items():
+                owned = round(share * whole)
+                columns[signals.MEMORY, owner] = owned
+                rest -= owned
+        # As the kernel's own files have it, which know no GPU.
+        columns[signals.MEMORY, signals.NOT_ATTRIBUTED] = rest
 
     def start(self) -> None:
         """Do nothing: there is nothing to open."""

@@ -24,6 +24,7 @@ import yaml
 
 from tests.daemons import Daemon
 from tests.fakes.board_tree import AGX_ORIN, sensor, set_powered, write_board
+from tests.fakes.memory_worlds import BOARDS, make_world, write_world
 from tests.fakes.tracefs import tracing
 from tests.monitoring.prometheus import Monitoring, Prometheus, scrape_config, wait_for
 
@@ -80,6 +81,11 @@ def _equipped(folder: Path, traced: Path) -> str:
     trtexec.chmod(0o755)
     noisy = f'echo "no line of tegrastats"; exec {sys.executable} -m tegrascope simulate "$@"'
     reader = [sys.executable, "-m", "tegrascope.collectors.dla.reader", "--root", str(traced)]
+    write_world(make_world(BOARDS[-3], seed=1), folder / "memory")
+    memory = [
+        *(sys.executable, "-m", "tegrascope.collectors.processes.memory_reader"),
+        *("--root", str(folder / "memory")),
+    ]
     placed: dict[str, Any] = {
         "model": "builtin:mobilenet", "backend": "trtexec", "trtexec": str(trtexec),
         "warm_up": "50ms", "baseline": "200ms", "duration": "500ms", "every": "4s",
@@ -90,6 +96,7 @@ def _equipped(folder: Path, traced: Path) -> str:
             "tegrastats": {"command": ["sh", "-c", noisy, "sh"]},
             "sysfs": str(tree),
             "dla_trace": {"command": reader},
+            "memory": {"command": memory},
             "processes": {"top": 3},
             "nvml": {"beside": True},
         },
