@@ -142,6 +142,7 @@ def full_state() -> LiveState:
                 "fans.pwmfan.speed_ratio": 0.2,
                 "battery.BAT0.charge_ratio": 0.8,
                 "ram.available_bytes": 1 << 30,
+                "memory.processes_bytes": 3.0 * 2**30,
                 "throttle.hw_thermal.events": 2.0,
                 "throttle.oc1.is_under_voltage": 1.0,
                 "rails.VDD_IN.volts": 5.016,
@@ -171,7 +172,7 @@ def full_state() -> LiveState:
         )
     )
     settings = {"model": "resnet50.onnx", "backend": "tensorrt", "precision": "fp16", "batch": "1"}
-    settings["unit"] = "token"
+    settings |= {"memory": "mapped", "unit": "token"}
     live.set_workloads({"resnet50": "dla0"}, {"resnet50": settings}, {"resnet50": 0.015})
     live.run_began("resnet50", RUN_ID, 0.02, 1000.0)
     live.counted("resnet50", RUN_ID, 3, (16_000_000,) * 3, 1001.0)
@@ -380,7 +381,7 @@ def test_settings_pair_workloads_of_one_model():
     engine = f"engine_key={KEY[:12]}"
     full = (
         f"backend=tensorrt,batch=1,device=dla0,{engine},"
-        "model=resnet50.onnx,precision=fp16,unit=token"
+        "memory=mapped,model=resnet50.onnx,precision=fp16,unit=token"
     )
     live = full_state()
     assert series(live.snapshot)[f"{name}{{{full},workload=resnet50}}"] == 1

@@ -31,9 +31,9 @@ STATES = frozenset({"active", "flag", "missing", "online", "up"})
 
 LABELS = frozenset(
     {"backend", "batch", "battery", "board", "core", "device", "engine", "engine_key", "fan",
-     "flag", "gpc", "jetpack", "kind", "l4t", "model", "module", "outcome", "part", "placement",
-     "power_mode", "precision", "process", "python", "rail", "reason", "signal", "simulated",
-     "source", "stage", "unit", "version", "workload", "zone"}
+     "flag", "gpc", "jetpack", "kind", "l4t", "memory", "model", "module", "outcome", "owner",
+     "part", "placement", "power_mode", "precision", "process", "python", "rail", "reason",
+     "signal", "simulated", "source", "stage", "unit", "version", "workload", "zone"}
 )  # fmt: skip
 """Every label of docs/metrics.md; ``le`` and ``quantile`` are the format's own."""
 
