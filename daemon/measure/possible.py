@@ -20,7 +20,7 @@ _TYPES: tuple[tuple[Precision, tuple[str, ...]], ...] = (
 _WHOLE_ON_DLA = ("pure_dla", "dla_plus_reformat")
 
 
-class Limits(NamedTuple):
+class PeaksOfRun(NamedTuple):
     """The peaks that hold for a run; each ``None`` if no source states it.
 
     ``precision`` is that of the engine; ``None`` if it is not known.
@@ -31,7 +31,7 @@ class Limits(NamedTuple):
     memory: Peak | None
 
 
-def limits_of(trace: RunTrace, environment: Environment) -> Limits | None:
+def limits_of(trace: RunTrace, environment: Environment) -> PeaksOfRun | None:
     """Return the peaks that hold for a run; ``None`` without any.
 
     Only GPU and DLA have them, and not a body with its head, which are on two accelerators.
@@ -51,12 +51,12 @@ def limits_of(trace: RunTrace, environment: Environment) -> Limits | None:
             compute = find_peak(part, mode, on, precision)
     if compute is None and memory is None:
         return None
-    return Limits(precision, compute, memory)
+    return PeaksOfRun(precision, compute, memory)
 
 
 def possible_of(
     trace: RunTrace,
-    limits: Limits,
+    limits: PeaksOfRun,
     board: RunTelemetry | None,
     work: "ModelWork | None",
     per_second: float,
