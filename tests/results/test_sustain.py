@@ -144,6 +144,14 @@ def test_a_rate_that_deviates_by_chance_is_settled_and_one_that_moves_is_not(ste
     assert not sustained_of(parts[:7], WindowSlice(), {}, None).is_settled
 
 
+def test_fan_that_is_no_longer_read_does_not_end_the_run(hold):
+    def columns(at):
+        return {TJ: warm(at)} | ({"fans.pwmfan.speed_ratio": 0.3} if at < 3 else {})
+
+    _, result = hold(columns)
+    assert result.accelerators[0].sustained.sentence.endswith(": held")
+
+
 def test_without_temperature_the_rate_is_known(hold):
     _, result = hold(lambda _: {"ram.used_bytes": 1.0})
     [gpu] = result.accelerators

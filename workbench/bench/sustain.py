@@ -79,7 +79,7 @@ class LongRun:
         if not isinstance(event, Inferences) or self._forecast is not None:
             return
         self._ended_ns.extend(map(add, event.start_ns, event.latency_ns))
-        if self._ended_ns[-1] >= self._begin_ns + self._after * 1e9:
+        if self._ended_ns and self._ended_ns[-1] >= self._begin_ns + self._after * 1e9:
             self._forecast = self._foresee()
             self._ended_ns = array("q")
             self._say(f"  {forecast_words(self._forecast)}")
@@ -178,6 +178,8 @@ def _fans(cut: WindowSlice) -> tuple[list[tuple[int, float]], bool]:
             if abs(speed - before) >= _FAN_STEP:
                 own_steps.append((at_ns, speed - before))
         known = known_values(column)
+        if not known:
+            continue
         is_smooth = not own_steps and max(known) - min(known) > _FAN_MOVE
         may_step = may_step or (known[-1] < 1 - _FAN_MOVE and not is_smooth)
         steps += own_steps
