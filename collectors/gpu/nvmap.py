@@ -37,6 +37,7 @@ class MemoryCompanion(LineCompanion):
         super().__init__(source, clock)
         self._known = known
         self._sent: Mapping[int, str | None] = {}
+        self._unavailable: str | None = None
         users = partial(GpuUsers, top=top, names=names, name_of=self._name_of, clock=clock)
         self._gpu = users()
         self._proportional = users(memory=signals.PROCESS_PROPORTIONAL)
@@ -44,7 +45,7 @@ class MemoryCompanion(LineCompanion):
     @property
     def problem(self) -> str | None:
         """Why it gives no values, with the remedy."""
-        return self.source.problem
+        return self._unavailable or self.source.problem
 
     def columns(self) -> Mapping[Column, float]:
         """Return the values of the last look; none if it is too old."""
@@ -55,6 +56,9 @@ class MemoryCompanion(LineCompanion):
         """Take one line of the reader, or raise ``ParseError``."""
         found = parse_nvml_line(line)
         if isinstance(found, GpuProcesses):
+            self._unavailable = found.unavailable
+            if found.unavailable is not None:
+                return
             self._sent = found.names
             self._gpu.take(found)
             self._proportional.take(

@@ -8,7 +8,6 @@ used.
 import argparse
 import contextlib
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from typing import Any
 from ...parsers.errors import UserError
 from ...parsers.nvmap import KERNEL_PID, parse_nvmap_clients
 from ..board.readers import memory_bytes, read_text
+from ..children.reader_program import print_lines, run_reader
 from .names import ProcessNames
 from .table import UNREADABLE
 
@@ -86,24 +86,30 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--root", type=Path, default=Path("/"), help="what stands for /")
     parser.add_argument("--samples", type=int, help="so many, then end")
     asked = parser.parse_args(argv)
-    names, printed = ProcessNames(asked.root), 0
-    try:
+
+    def read(out: int) -> None:
+        names, printed = ProcessNames(asked.root), 0
         while True:
             begin = time.monotonic()
-            print(json.dumps(look(asked.root, names), separators=(",", ":")), flush=True)
+            try:
+                found = look(asked.root, names)
+            except OSError as error:
+                what = f"the table of processes: {error.filename}: {error.strerror}"
+                raise UserError(what, "mount /proc for this unit") from error
+            spent = time.monotonic() - begin
+            print_lines(out, [json.dumps(found, separators=(",", ":"))])
             printed += 1
             if printed == asked.samples:
-                break
-            time.sleep(max(PERIOD_SECONDS, (time.monotonic() - begin) / _SHARE))
-    except BrokenPipeError:
-        # The reader is gone; the interpreter must not try to flush the rest either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        pass
-    except (UserError, OSError) as error:
-        print(f"memory: {error}", file=sys.stderr)
-        return 1
-    return 0
+                return
+            time.sleep(max(PERIOD_SECONDS, spent / _SHARE))
+
+    return run_reader("memory", read, _refusal)
+
+
+def _refusal(error: UserError) -> str:
+    """Return the line that says why there is nothing to read."""
+    nothing = {"event": "processes", "at_ns": time.monotonic_ns(), "used_bytes": {}}
+    return json.dumps({**nothing, "unavailable": str(error)})
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ class GpuProcesses(Record):
             have it.
         proportional_bytes: What a process maps, each page divided by the number of processes that
             map it. Only root's memory reader has it, and ``names``; ``None`` is a nameless process.
+        unavailable: Why root's memory reader has nothing, with the remedy; the rest is empty.
     """
 
     event: Literal["processes"]
@@ -65,6 +66,7 @@ class GpuProcesses(Record):
     used_bytes: dict[_Count, _Count]
     proportional_bytes: dict[_Count, _Count] = {}
     names: dict[_Count, str | None] = {}
+    unavailable: str | None = None
     busy_percent: dict[_Count, Annotated[float, Field(ge=0, le=100)]] | None = None
 
 

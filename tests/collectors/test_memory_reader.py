@@ -146,22 +146,26 @@ def test_any_text_is_read_without_an_error(text):
     assert all(size > 0 for size in parse_nvmap_clients(text).values())
 
 
-def test_the_program_prints_looks_of_this_machine(tmp_path, capsys):
+def test_the_program_prints_looks_of_this_machine(tmp_path, capfd):
     write_world(make_world(BOARDS[5], 1), tmp_path)
     assert main(["--root", str(tmp_path), "--samples", "1"]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
+    (line,) = capfd.readouterr().out.splitlines()
     assert json.loads(line)["event"] == "processes"
 
 
-def test_the_program_says_in_one_line_what_is_wrong(tmp_path, capsys):
-    """No table of processes, or a file that is for root alone."""
-    assert main(["--root", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.count("\n") == 1
+def test_the_program_says_in_one_line_what_is_wrong(tmp_path, capfd):
+    """No table of processes, or a file that is for root alone; the daemon is told, too."""
+    assert main(["--root", str(tmp_path)]) == 3
+    told = capfd.readouterr()
+    assert told.err.count("\n") == 1
+    made = companion(told.out.strip(), JumpClock())
+    assert "the table of processes" in made.problem
+    assert made.columns() == {}
     if os.geteuid() != 0:
         write_world(make_world(BOARDS[5], 1), tmp_path)
         (tmp_path / "sys/kernel/debug").chmod(0)
-        assert main(["--root", str(tmp_path)]) == 1
-        assert "systemctl enable --now tegrascope-memory.socket" in capsys.readouterr().err
+        assert main(["--root", str(tmp_path)]) == 3
+        assert "systemctl enable --now tegrascope-memory.socket" in capfd.readouterr().err
         (tmp_path / "sys/kernel/debug").chmod(0o755)
 
 
