@@ -1,8 +1,12 @@
 """A line of the reader of context switches."""
 
+from typing import Literal
+
 from pydantic import NonNegativeInt
 
 from ..records import Record
+
+Trouble = Literal["lost", "unpaired", "clock", "reset", "unknown"]
 
 
 class ContextUse(Record):
@@ -17,5 +21,5 @@ class ContextUse(Record):
 
     span_ns: NonNegativeInt = 0
     process_ns: dict[NonNegativeInt, NonNegativeInt] = {}
-    troubles: dict[str, NonNegativeInt] = {}
+    troubles: dict[Trouble, NonNegativeInt] = {}
     unavailable: str | None = None

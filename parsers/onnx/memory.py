@@ -48,7 +48,7 @@ class _Region:
         self.taken: dict[str, tuple[int, int]] = {}
 
     def gaps(self, size: int) -> Iterator[tuple[int, int]]:
-        """Yield length and begin of each gap of such a size or more."""
+        """Yield length and offset of each gap of such a size or more."""
         begin = 0
         for offset, length in (*sorted(self.taken.values()), (self.size, 0)):
             if offset - begin >= size:

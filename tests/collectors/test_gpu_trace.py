@@ -70,6 +70,13 @@ def test_silence_is_absence(trace, clock):
     assert by_name(trace.columns()) == {"gpu.context_seconds.detector": 1.0}
 
 
+def test_a_reader_cannot_name_troubles_of_its_own(trace, clock):
+    """Each would be a further series; only those that the reader has are taken."""
+    with pytest.raises(ValueError, match="whatever"):
+        trace.take(line({4711: S}, whatever=1), clock.now_ns)
+    assert trace.columns() == {}
+
+
 def test_reason_of_the_reader_is_the_problem(trace, clock):
     trace.take(json.dumps({"unavailable": "no ring: remove it"}), clock.now_ns)
     assert trace.problem == "no ring: remove it"

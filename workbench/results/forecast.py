@@ -46,7 +46,7 @@ _LONGEST_SECONDS, _GUESSED_CELSIUS, _FAN_CELSIUS = 300.0, 2.0, 3.5
 
 
 class HeatUp(NamedTuple):
-    """The readings of a board from the begin of the work on.
+    """The readings of a board since the start of the work.
 
     Attributes:
         seconds: Length.

@@ -110,7 +110,7 @@ class Sustained(Record):
         zone: The zone that is nearest to its trip point, or else the hottest.
         rate_per_second: Inputs per second in the last fifth, as ``celsius`` of the zone.
         is_settled: Whether both means are within 1 % and 1 °C of those of the fifth before.
-        throttled_seconds: When a clock was first held low, by kind, after the begin.
+        throttled_seconds: When a clock was first held low, by kind, in seconds after the start.
         sentence: The forecast, what became of it, and whether it held.
     """
 
